@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from model.evaluation.costs import costs
+from model.export.unpack import read_model
 from model.package import Figure, Manifest
 from model.summary import summarise
 from model.training.recipes import BUNDLED, RECIPES, chain_of
@@ -206,6 +207,13 @@ async def test_sentences_that_mean_alike_have_vectors_that_are_near() -> None:
 
     (first, alike, other) = (np.array(vector) for vector in answer["embeddings"])
     assert first @ alike > 0.7 > first @ other
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_package_is_read_back_into_torch(name: str) -> None:
+    model = read_model(PACKAGES / name)
+
+    assert sum(weight.numel() for weight in model.parameters()) == Manifest.load(PACKAGES / name).parameters
 
 
 async def test_a_story_is_english_words() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from model.checkpoints.decoders import HEADS, UNUSED, by_heads, decoder_head
-from model.checkpoints.family import Family, HFConfig, Names, norms_and_biases, require
-from model.checkpoints.fields import field_names
+from model.checkpoints.family import Family, HFConfig, Names, attention_maps, norms_and_biases, require
+from model.checkpoints.fields import either, field_names
 from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
@@ -21,14 +21,15 @@ from model.config import (
 def bloom_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BLOOM, some of whose fields have two names."""
     require(config, apply_residual_connection_post_layernorm=False)
-    d_model = config["n_embed"] or config["hidden_size"]
+    sizes = {name: either(config, old, name) for old, name in OLD_NAMES.items()}
+    d_model, heads, layers = (sizes[name] or CLASS_DEFAULTS[name] for name in OLD_NAMES.values())
     return TransformerConfig(
         architecture="decoder",
         vocab_size=config["vocab_size"],
         d_model=d_model,
-        attention=AttentionConfig(config["num_attention_heads"] or config["n_head"], relative=RelativeConfig("linear")),
+        attention=AttentionConfig(heads, relative=RelativeConfig("linear")),
         feed_forward=FeedForwardConfig(4 * d_model, "gelu-tanh"),
-        num_decoder_layers=config["num_hidden_layers"] or config["n_layer"],
+        num_decoder_layers=layers,
         max_positions=config["seq_length"],
         positions=PositionsConfig("none"),
         norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
@@ -38,14 +39,11 @@ def bloom_config(config: HFConfig) -> TransformerConfig:
     )
 
 
+OLD_NAMES = {"n_embed": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers"}
+CLASS_DEFAULTS = {"hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 2}
 DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys([*OLD_NAMES, *OLD_NAMES.values()]),
     "vocab_size": 250880,
-    "hidden_size": 64,
-    "n_embed": None,
-    "n_layer": 2,
-    "num_hidden_layers": None,
-    "n_head": 8,
-    "num_attention_heads": None,
     "n_inner": None,
     "seq_length": 2048,  # of its training; further than that nothing was learned
     "layer_norm_epsilon": 1e-5,
@@ -61,10 +59,9 @@ HARMLESS = field_names(
 )
 
 LAYER, BLOCK = "h.{}", "decoder.blocks.{}"
-QKV = tuple(f"{BLOCK}.self_attention.{name}" for name in ("query", "key", "value"))
 NAMES: Names = {
     "word_embeddings.weight": "embeddings.words.weight",
-    **by_heads(f"{LAYER}.self_attention.query_key_value", *QKV),
+    **by_heads(f"{LAYER}.self_attention.query_key_value", *attention_maps(f"{BLOCK}.self_attention")),
     **norms_and_biases(
         {
             "word_embeddings_layernorm": "embeddings.norm",

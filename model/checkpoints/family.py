@@ -215,6 +215,11 @@ def norms_and_biases(pairs: Mapping[str, str]) -> dict[str, str]:
     return {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in pairs.items() for part in ("weight", "bias")}
 
 
+def attention_maps(attention: str) -> tuple[str, ...]:
+    """Return the names of an attention's maps of query, key and value."""
+    return tuple(f"{attention}.{name}" for name in ("query", "key", "value"))
+
+
 def joined(theirs: str, *ours: str) -> dict[str, Parts]:
     """Return the names of a linear map that is several of ours, one below the other."""
     return {

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
-from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
+from model.checkpoints.family import (
+    Family,
+    HFConfig,
+    Names,
+    Parts,
+    activation,
+    attention_maps,
+    norms_and_biases,
+    require,
+)
 from model.checkpoints.fields import field_names
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
@@ -41,7 +50,7 @@ HARMLESS = field_names("summary_type summary_use_proj summary_activation summary
     "reorder_and_upcast_attn n_ctx n_special predict_special_tokens"
 )
 
-QKV = tuple(f"decoder.blocks.{{}}.self_attention.{part}" for part in ("query", "key", "value"))
+QKV = attention_maps("decoder.blocks.{}.self_attention")
 OUTPUT = "decoder.blocks.{}.self_attention.output"
 EXPAND, CONTRACT = "decoder.blocks.{}.feed_forward.expand", "decoder.blocks.{}.feed_forward.contract"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from model.checkpoints.decoders import HEADS, UNUSED, by_heads, decoder_head
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
+from model.checkpoints.family import Family, HFConfig, Names, activation, attention_maps, norms_and_biases
 from model.checkpoints.fields import unsupported
 from model.checkpoints.rope import rotary_positions
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionsConfig, TransformerConfig
@@ -77,11 +77,10 @@ DEFAULTS: dict[str, Any] = {
 }
 
 LAYER, BLOCK = "layers.{}", "decoder.blocks.{}"
-QKV = tuple(f"{BLOCK}.self_attention.{name}" for name in ("query", "key", "value"))
 
 NAMES: Names = {
     "embed_in.weight": "embeddings.words.weight",
-    **by_heads(f"{LAYER}.attention.query_key_value", *QKV),
+    **by_heads(f"{LAYER}.attention.query_key_value", *attention_maps(f"{BLOCK}.self_attention")),
     **norms_and_biases(
         {
             f"{LAYER}.attention.dense": f"{BLOCK}.self_attention.output",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig, Names, joined, require
-from model.checkpoints.fields import field_names, unsupported
+from model.checkpoints.fields import either, field_names, unsupported
 from model.checkpoints.llama import BLOCK, DEFAULTS, NAMES, attention, configure, family
 from model.config import EmbeddingsConfig, TransformerConfig
 
@@ -30,9 +30,12 @@ def granite_config(config: HFConfig) -> TransformerConfig:
 def hybrid_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Granite 4 all of whose layers attend."""
     require(config, position_embedding_type="rope", num_local_experts=0)
-    types = config["layer_types"]
+    types = either(config, "layers_block_type", "layer_types")
     if types is None or set(types) - {"attention", "full_attention"}:
         raise CheckpointError(unsupported("layer_types", types, "state-space layers are not supported, only attention"))
+    if len(types) != config["num_hidden_layers"]:
+        count = config["num_hidden_layers"]
+        raise CheckpointError(unsupported("layer_types", types, f"it must have a type for each layer ({count})"))
     made = granite_config(config)
     return replace(made, feed_forward=replace(made.feed_forward, d_ff=config["shared_intermediate_size"]))
 
@@ -46,6 +49,7 @@ GRANITE_DEFAULTS = {
     "logits_scaling": 1.0,
 }
 HYBRID_DEFAULTS = {**GRANITE_DEFAULTS, "num_local_experts": 8, "position_embedding_type": None}
+HYBRID_DEFAULTS |= {"layers_block_type": None}
 # Of experts and of state-space layers, where there are none, and how it was trained.
 HARMLESS = field_names(
     "intermediate_size num_experts_per_tok output_router_logits router_aux_loss_coef time_step_limit init_method"

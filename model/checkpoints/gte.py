@@ -10,8 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 from model.checkpoints import bert
-from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, joined, norms_and_biases, require
-from model.checkpoints.fields import field_names
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import (
+    Family,
+    HFConfig,
+    Names,
+    Parts,
+    activation,
+    attention_maps,
+    joined,
+    norms_and_biases,
+    require,
+)
+from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.rope import rotary_positions
 from model.config import FeedForwardConfig, HeadKind, PositionsConfig, RotaryScaling, TransformerConfig
 
@@ -35,7 +46,10 @@ def _positions(config: HFConfig, head_dim: int) -> PositionsConfig:
     With a factor f the base is f times as large, and all waves turn f^(2/head_dim) times as slowly.
     """
     scaling = config["rope_scaling"] or {}
-    is_ntk = scaling.get("type") == "ntk" and scaling.keys() == {"type", "factor"}
+    given = {name for name, value in scaling.items() if value is not None}
+    is_ntk = scaling.get("type", scaling.get("rope_type")) == "ntk"
+    if is_ntk and given - {"type", "rope_type"} != {"factor"}:
+        raise CheckpointError(unsupported("rope_scaling", scaling, "of type ntk it has a factor and nothing else"))
     fields = ("rope_parameters", "rope_theta", "rope_local_base_freq", "max_position_embeddings")
     waves = {name: config[name] for name in fields} | {"rope_scaling": None if is_ntk else scaling}
     positions = rotary_positions(waves, has_windows=False, by_type=False)
@@ -67,7 +81,6 @@ DEFAULTS = {
 HARMLESS = field_names("auto_map matryoshka_dimensions unpad_inputs use_memory_efficient_attention")
 
 LAYER, OLD_LAYER, BLOCK = "layers.{}", "encoder.layer.{}", "encoder.blocks.{}"
-QKV = tuple(f"{BLOCK}.self_attention.{name}" for name in ("query", "key", "value"))
 EXPAND, GATE = f"{BLOCK}.feed_forward.expand", f"{BLOCK}.feed_forward.gate"
 BODY: Names = {
     **{name: target for name, target in bert.BODY.items() if name.startswith("embeddings.")},
@@ -89,9 +102,7 @@ BODY: Names = {
     f"{LAYER}.mlp.up_proj.weight": f"{EXPAND}.weight",
     f"{LAYER}.mlp.gate_proj.weight": f"{GATE}.weight",
     f"{OLD_LAYER}.mlp.up_gate_proj.weight": Parts((f"{EXPAND}.weight", f"{GATE}.weight"), lambda both: both.chunk(2)),
-    **joined(
-        f"{OLD_LAYER}.attention.qkv_proj", *(f"{BLOCK}.self_attention.{name}" for name in ("query", "key", "value"))
-    ),
+    **joined(f"{OLD_LAYER}.attention.qkv_proj", *attention_maps(f"{BLOCK}.self_attention")),
 }
 FILL: Names = norms_and_biases(
     {"lm_head.dense": "head.word_transform.dense", "lm_head.layer_norm": "head.word_transform.norm"}
@@ -115,7 +126,7 @@ GTE = Family(
     unused={
         "tag": frozenset(bert.POOLER),
         "fill": frozenset(bert.POOLER),
-        "embed": frozenset({**bert.POOLER, **FILL}),
+        "embed": frozenset({**bert.POOLER, **FILL, **bert.CLASSIFIER}),  # the multilingual one's, of sparse vectors
     },
     optional=frozenset({f"{EXPAND}.bias", f"{GATE}.bias"}),
 )

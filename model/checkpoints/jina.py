@@ -17,7 +17,7 @@ ALIBI = "alibi"
 
 def jina_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Jina Embeddings 2."""
-    require(config, position_embedding_type=ALIBI, feed_forward_type="geglu", is_decoder=False)
+    require(config, position_embedding_type=ALIBI, feed_forward_type="geglu", hidden_act="gelu", is_decoder=False)
     made = bert.configure(config)
     return replace(
         made,

@@ -76,16 +76,21 @@ def smollm3_config(config: HFConfig) -> TransformerConfig:
 
 def exaone4_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of an EXAONE 4: norms behind sublayers; where layers have windows others do not turn."""
-    count, every = config["num_hidden_layers"], config["sliding_window_pattern"]
-    local: Sequence[int] = ()
-    if config["sliding_window"] is not None:
-        if not isinstance(every, int) and config["layer_types"] is None:
-            raise CheckpointError(unsupported("sliding_window_pattern", every, "a number is, or layer_types"))
-        local = layers_with_window(config, [layer for layer in range(count) if (layer + 1) % every])
+    has_windows, layers = config["sliding_window"] is not None, range(config["num_hidden_layers"])
+    local = _exaone_windows(config, layers) if has_windows else ()
     made = configure(config, attention(config, qk_norm=True, local=local))
-    unturned = tuple(layer for layer in range(count) if local and layer not in local)
+    unturned = tuple(layer for layer in layers if has_windows and layer not in local)
     positions = replace(made.positions, unturned_layers=unturned)
     return replace(made, norm=replace(made.norm, placement="output"), positions=positions)
+
+
+def _exaone_windows(config: HFConfig, layers: Sequence[int]) -> Sequence[int]:
+    every = config["sliding_window_pattern"]
+    if config["layer_types"] is not None:
+        return layers_with_window(config, ())
+    if not isinstance(every, int):
+        raise CheckpointError(unsupported("sliding_window_pattern", every, "it must be a number without layer_types"))
+    return [layer for layer in layers if (layer + 1) % every]
 
 
 def _qwen_windows(config: HFConfig) -> Sequence[int]:
@@ -215,7 +220,8 @@ def family(
 
 LLAMA = family(llama_config, {**DEFAULTS, "num_key_value_heads": None}, field_names("is_llama_config"))
 ERNIE_DEFAULTS = {**DEFAULTS, "head_dim": 128, "use_bias": False, "tie_word_embeddings": True, "rope_theta": 500_000.0}
-ERNIE45 = family(ernie_config, ERNIE_DEFAULTS, table={**NAMES, **TURNING_PAIRS})
+ERNIE_DEFAULTS |= {"num_key_value_heads": 2}
+ERNIE45 = family(ernie_config, ERNIE_DEFAULTS, field_names("auto_map"), {**NAMES, **TURNING_PAIRS})
 OLMO2 = family(olmo2_config, {**DEFAULTS, "num_key_value_heads": None}, table=OUTPUT_NORMS)
 EXAONE_DEFAULTS = {**DEFAULTS, "sliding_window": 4096, "sliding_window_pattern": 4}
 EXAONE4 = family(exaone4_config, EXAONE_DEFAULTS, WINDOWLESS, OUTPUT_NORMS)

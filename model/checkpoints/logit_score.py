@@ -33,6 +33,7 @@ from model.checkpoints.sentence import (
     read_library,
     transformer_file,
 )
+from model.config import HeadConfig
 from model.package import ChatTemplate, PairText, SpecialIds
 from model.package.chat import TemplateError, TooMuch, compiled, render
 from model.package.encoders import MAX_FIXED
@@ -224,14 +225,15 @@ def as_ranker(config: HFConfig, score: LogitScore) -> dict[str, Any]:
 
 
 def ranking_weights(
-    score: LogitScore, family: Family, tensors: Mapping[str, Tensor], *, is_tied: bool
+    score: LogitScore, family: Family, tensors: Mapping[str, Tensor], words: HeadConfig, *, is_tied: bool
 ) -> dict[str, Tensor]:
     """Return the weights of the label, (1, d_model), by the name of our parameter; raises `CheckpointError`.
 
-    Where the output matrix is tied to the word embedding this may be the only one that is stored.
+    `words`: the head that gives the logits. Where its matrix is tied to the word embedding this may be the only one
+    that is stored.
     """
-    words = family.with_head("words")
-    names = {target: name for name in tensors for target in targets_of(words, name)}
+    with_words = family.with_head("words")
+    names = {target: name for name in tensors for target in targets_of(with_words, name)}
     allowed = [*OUTPUTS, WORDS] if is_tied else [*OUTPUTS]
     stored = [names[target] for target in allowed if target in names]
     if not stored:
@@ -243,7 +245,7 @@ def ranking_weights(
     row = matrix[score.wanted].float()
     if score.unwanted is not None:
         row = row - matrix[score.unwanted].float()
-    return {"head.output.weight": row[None]}
+    return {"head.output.weight": row[None] * (words.scale or 1)}
 
 
 def tokens_of_ranker(score: LogitScore, file: Path, config: HFConfig) -> Tokens:

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, Names, activation, joined, norms_and_biases, require
+from model.checkpoints.family import (
+    Family,
+    HFConfig,
+    Names,
+    activation,
+    attention_maps,
+    joined,
+    norms_and_biases,
+    require,
+)
 from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.heads import head_kind, num_labels
 from model.checkpoints.rope import layers_with_window, rotary_positions
@@ -83,7 +92,7 @@ LAYER, BLOCK = "layers.{}", "encoder.blocks.{}"
 ATTENTION, FEED_FORWARD = f"{BLOCK}.self_attention", f"{BLOCK}.feed_forward"
 BODY: Names = {
     "embeddings.tok_embeddings.weight": "embeddings.words.weight",
-    **joined(f"{LAYER}.attn.Wqkv", *(f"{ATTENTION}.{name}" for name in ("query", "key", "value"))),
+    **joined(f"{LAYER}.attn.Wqkv", *attention_maps(ATTENTION)),
     **joined(f"{LAYER}.mlp.Wi", *(f"{FEED_FORWARD}.{name}" for name in ("gate", "expand"))),
     **norms_and_biases(
         {

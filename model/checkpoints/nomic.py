@@ -10,9 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.checkpoints import bert
-from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases, require
-from model.checkpoints.fields import field_names, unsupported
+from model.checkpoints.family import (
+    Family,
+    HFConfig,
+    Names,
+    activation,
+    attention_maps,
+    joined,
+    norms_and_biases,
+    require,
+)
+from model.checkpoints.fields import either, field_names
 from model.checkpoints.rope import rotary_positions
 from model.config import (
     AttentionConfig,
@@ -53,7 +61,8 @@ OLD_VALUES: dict[str, Any] = {  # of that code's fields, the only ones that tran
 def nomic_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a NomicBERT."""
     require(config, **OLD_VALUES)
-    sizes = {ours: _either(config, old, ours) for old, ours in OLD_NAMES.items()}
+    sizes = {ours: either(config, old, ours) for old, ours in OLD_NAMES.items()}
+    sizes = {name: CLASS_DEFAULTS[name] if value is None else value for name, value in sizes.items()}
     waves = {name: config[name] for name in ("rope_parameters", "rope_scaling", "rope_local_base_freq")}
     waves |= {"max_position_embeddings": sizes["max_position_embeddings"], "rope_theta": config["rotary_emb_base"]}
     name = activation(config["hidden_act"])
@@ -73,14 +82,6 @@ def nomic_config(config: HFConfig) -> TransformerConfig:
         head=bert.bert_head(config),
         dropout=config["hidden_dropout_prob"],
     )
-
-
-def _either(config: HFConfig, old: str, name: str) -> Any:
-    """Return the value of a field that a file may have under either name; raises `CheckpointError` for two values."""
-    given = [config[field] for field in (name, old) if config[field] is not None]
-    if given[1:] and given[0] != given[1]:
-        raise CheckpointError(unsupported(old, given[1], f"{name} says otherwise"))
-    return given[0] if given else CLASS_DEFAULTS[name]
 
 
 CLASS_DEFAULTS = {
@@ -114,7 +115,6 @@ HARMLESS = (
 )
 
 LAYER, OLD_LAYER, BLOCK = "layers.{}", "encoder.layers.{}", "encoder.blocks.{}"
-QKV = tuple(f"{BLOCK}.self_attention.{part}.weight" for part in ("query", "key", "value"))
 WEIGHTS = {
     f"{LAYER}.self_attn.q_proj": f"{BLOCK}.self_attention.query",
     f"{LAYER}.self_attn.k_proj": f"{BLOCK}.self_attention.key",
@@ -132,7 +132,7 @@ BODY: Names = {
     "embeddings.word_embeddings.weight": "embeddings.words.weight",
     "embeddings.token_type_embeddings.weight": "embeddings.segments.weight",
     **{f"{theirs}.weight": f"{ours}.weight" for theirs, ours in WEIGHTS.items()},
-    f"{OLD_LAYER}.attn.Wqkv.weight": Parts(QKV, lambda weight: weight.chunk(3)),
+    **joined(f"{OLD_LAYER}.attn.Wqkv", *attention_maps(f"{BLOCK}.self_attention")),
     **norms_and_biases(
         {
             "embeddings.LayerNorm": "embeddings.norm",

@@ -59,7 +59,7 @@ from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, w
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.vit import DEIT, VIT
 from model.checkpoints.weights import open_weights
-from model.config import Architecture, TransformerConfig
+from model.config import Architecture, HeadConfig, TransformerConfig
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
     "albert": ALBERT,
@@ -88,7 +88,6 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "modernbert": MODERNBERT,
     "mpnet": MPNET,
     "mt5": MT5,
-    "new": GTE,  # as it was published
     "nomic_bert": NOMIC_BERT,
     "olmo2": OLMO2,
     "opt": OPT,
@@ -101,6 +100,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "vit": VIT,
     "xlm-roberta": XLM_ROBERTA,
 }
+OTHER_NAMES = {"new": "gte"}  # that families were published under
 ENCODERS_OF: dict[str, Family] = {"mt5": MT5_ENCODER, "t5": T5_ENCODER}
 ENCODERS_ALONE = (["T5EncoderModel"], ["MT5EncoderModel"])
 ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing else
@@ -115,6 +115,7 @@ def family_of(config: HFConfig, *, makes_vectors: bool = False) -> Family | None
     name = config.get("model_type")
     if not isinstance(name, str):
         return None
+    name = OTHER_NAMES.get(name, name)
     if name == "gemma3_text" and config.get("use_bidirectional_attention") is True:
         return GEMMA3_ENCODER
     if name == "bert" and config.get("position_embedding_type") == ALIBI:
@@ -195,13 +196,15 @@ class _Described:
     made: TransformerConfig  # the same in our words
     layout: SentenceLayout | None  # how vectors are made
     score: LogitScore | None = None  # how it ranks by the words that it would go on with
+    words: HeadConfig | None = None  # the head that those words come of
 
     def ranking_weights(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights that are made of others."""
         if self.score is None:
             return {}
         is_tied = {**self.family.defaults, **self.config}.get("tie_word_embeddings") is not False
-        return ranking_weights(self.score, self.family, tensors, is_tied=is_tied)
+        assert self.words is not None, "bug: a score is made of words"
+        return ranking_weights(self.score, self.family, tensors, self.words, is_tied=is_tied)
 
 
 def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
@@ -210,18 +213,19 @@ def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
     if family is None:
         name = config.get("model_type")
         raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")
+    config = {**config, "model_type": OTHER_NAMES.get(config["model_type"], config["model_type"])}
     with _config_errors(folder):
         if pooling is not None and "embed" not in family.heads:
             raise CheckpointError(f"{folder}: a {config['model_type']} makes no vectors; leave pooling out")
-        score = read_logit_score(folder)
+        score, words = read_logit_score(folder), None
         if score is not None:
             if pooling is not None or "words" not in family.heads:
                 raise CheckpointError(f"{folder}: {NAME} goes with a decoder that writes words, and without pooling")
-            config = as_ranker(config, score)
+            words, config = family.to_config(config).head, as_ranker(config, score)
         config, layout = (config, None) if score else with_library(folder, config, pooling)
         made = family.to_config(config)
         check_head(config, made.head.kind)
-    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout, score)
+    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout, score, words)
 
 
 def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:

@@ -251,6 +251,7 @@ def _transformer(
             modality_config=(None, {"text": {"method": "forward", "method_output_name": output}}),
             module_output_name=(None, "token_embeddings"),
             processing_kwargs=(None, {}),
+            model_args=(None, {}, {"trust_remote_code": True}),  # of code that no family here needs
         )
     if must_state and settings.get("transformer_task") is None:
         raise CheckpointError(f"{file or folder}: transformer_task is not stated; it must be {task!r}")

@@ -128,7 +128,7 @@ def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.Nod
     """Return one product, one addition if any of them has one, and what parts their answers."""
     name, matrices = linears[0].output, [linear.matrix for linear in linears]
     widths = [linear.width for linear in linears]
-    weight = f"{linears[0].product.input[1]}_joined"  # once, however many layers share it
+    weight, biases = _names_joined(graph, linears)
     graph.weights[weight] = Weight(
         (matrices[0].shape[0], sum(widths)),
         matrices[0].dtype,
@@ -139,8 +139,8 @@ def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.Nod
     if any(linear.addition is not None for linear in linears):
         joined = np.concatenate([linear.bias() for linear in linears])
         parts = tuple(Part(linear.bias_name, linear.width) for linear in linears)
-        graph.weights[f"{weight}_bias"] = Weight(joined.shape, joined.dtype, lambda: joined, parts)
-        nodes.append(helper.make_node("Add", [f"{name}_product", f"{weight}_bias"], [f"{name}_sum"]))
+        graph.weights[biases] = Weight(joined.shape, joined.dtype, lambda: joined, parts)
+        nodes.append(helper.make_node("Add", [f"{name}_product", biases], [f"{name}_sum"]))
     attention = _attention_of(linears, users)
     if attention is None:
         sizes = graph.constant(f"{name}_widths", np.array(widths, np.int64))
@@ -149,6 +149,15 @@ def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.Nod
     else:  # it takes all three side by side, and two empty inputs, as its schema allows
         attention.input[0], attention.input[1], attention.input[2] = nodes[-1].output[0], "", ""
     return nodes
+
+
+def _names_joined(graph: Graph, linears: list[_Linear]) -> tuple[str, str]:
+    """Return the names of a joined matrix and its biases; layers that share what is joined share these, too."""
+    matrices = [linear.product.input[1] for linear in linears]
+    for name, weight in graph.weights.items():
+        if weight.parts and [part.name for part in weight.parts] == matrices:
+            return name, f"{name.removesuffix('_weights')}_biases"
+    return f"{linears[0].output}_weights", f"{linears[0].output}_biases"
 
 
 def _attention_of(linears: list[_Linear], users: Users) -> onnx.NodeProto | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ BY_CLASS: dict[str, Make] = {  # as tokenizer_config.json names it
     "M2M100Tokenizer": pieces.m2m_100,
     "MarianTokenizer": pieces.marian,
     "DebertaV2Tokenizer": pieces.deberta,
+    "AlbertTokenizer": pieces.albert,
 }
 CLASSES = {  # of families whose files may name none
     **{"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer"},
@@ -40,6 +42,7 @@ CLASSES = {  # of families whose files may name none
     "camembert": "CamembertTokenizer",
     **{"t5": "T5Tokenizer", "mt5": "T5Tokenizer", "mbart": "MBartTokenizer", "m2m_100": "M2M100Tokenizer"},
     **{"marian": "MarianTokenizer", "pegasus": "PegasusTokenizer", "deberta-v2": "DebertaV2Tokenizer"},
+    "albert": "AlbertTokenizer",
 }
 CASE_FLAGS: dict[str, tuple[str, bool | None]] = {  # with their defaults; None: accents go where letters are lowered
     "lowercase": ("do_lower_case", True),
@@ -209,10 +212,36 @@ def of_llama(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
     return with_flagged_ends(spaced or tokenizer, files) or spaced
 
 
+def with_flagged_letters(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer of pieces that lower-cases, and takes accents off, as tokenizer_config.json says.
+
+    None if it does already. Transformers heeds ALBERT's flags whatever tokenizer.json says, and where one is left out
+    the class's default: lower-case letters, no accents.
+    """
+    state = json.loads(tokenizer.to_str())
+    parts = parts_of(state["normalizer"], "normalizers")
+    first = list(takewhile(lambda part: part["type"] == "Replace", parts))
+    rest = [part for part in parts[len(first) :] if part["type"] not in {"NFKD", "StripAccents", "Lowercase"}]
+    asked = [] if files.flag("keep_accents") else ["NFKD", "StripAccents"]
+    asked += ["Lowercase"] if files.flag("do_lower_case", default=True) else []
+    changed = [*first, *({"type": kind} for kind in asked), *rest]
+    if changed == parts:
+        return None
+    state["normalizer"] = {"type": "Sequence", "normalizers": changed}
+    return Tokenizer.from_str(json.dumps(state))
+
+
+def of_albert(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
+    """Return a tokenizer with the letters and without the space that tokenizer_config.json's flags ask for, or None."""
+    spaced = without_flagged_space(tokenizer, files)
+    return with_flagged_letters(spaced or tokenizer, files) or spaced
+
+
 HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
 BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json beside a tokenizer.json
     **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer"), of_llama),
     "GemmaTokenizer": with_flagged_ends,
+    "AlbertTokenizer": of_albert,
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"), with_flagged_case),
     **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "GPTNeoXTokenizer"), with_flagged_prefix),
 }
@@ -263,6 +292,8 @@ def make_tokenizer(folder: Path, family: str) -> Tokenizer:
             "AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one for every model that has a fast tokenizer"
         )
     made = BY_CLASS[name](files)
+    if name == "AlbertTokenizer":
+        made = with_flagged_letters(made, files) or made
     if name == "GPT2Tokenizer":  # with tokenizer.json, transformers passes over its flags
         made = with_flagged_ends(made, files, words.END_OF_TEXT) or made
     return made

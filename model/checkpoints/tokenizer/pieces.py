@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenizers import AddedToken, Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer, normalizers, processors
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer.files import TokenizerFiles
@@ -98,6 +98,18 @@ def deberta(files: TokenizerFiles) -> Tokenizer:
     model = SentencePiece.read(files.path(*MODEL_FILES))
     tokenizer = model.tokenizer(model.vocabulary, files.token("unk_token", "[UNK]"))
     files.add_tokens(tokenizer, ["[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"])
+    pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+    tokenizer.post_processor = _template(tokenizer, "[CLS] $A [SEP]", pair, "[CLS]", "[SEP]")
+    return tokenizer
+
+
+def albert(files: TokenizerFiles) -> Tokenizer:
+    """Return ALBERT's, whose flags say what becomes of letters first; a text becomes `[CLS] … [SEP]`."""
+    model = SentencePiece.read(files.path(*MODEL_FILES))
+    tokenizer = model.tokenizer(model.vocabulary, UNKNOWN)
+    quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]
+    tokenizer.normalizer = normalizers.Sequence([*quotes, tokenizer.normalizer])
+    files.add_tokens(tokenizer, ["[CLS]", "[SEP]", UNKNOWN, PAD, AddedToken("[MASK]", lstrip=True)])
     pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
     tokenizer.post_processor = _template(tokenizer, "[CLS] $A [SEP]", pair, "[CLS]", "[SEP]")
     return tokenizer

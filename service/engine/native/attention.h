@@ -35,9 +35,9 @@ struct Rotary {
   int64_t pairs;
 };
 
-// What is added to scores: of row b, head h and new token t the numbers from data + b·row + h·head + t·token on, one
-// for each token that it may see. Nothing if `data` is null. Or, unless `slopes` is null, in head h slopes[h] times how far
-// a token is from the query's own (ALiBi: Press et al., "Train Short, Test Long", 2022).
+// What is added to scores; either `data` or `slopes` may be given. With `data`, in row b, head h and for new token t the
+// numbers from data + b·row + h·head + t·token on, one for each token that it may see. With `slopes`, slopes[h] times the
+// distance between the two tokens (ALiBi: Press et al., "Train Short, Test Long", 2022).
 struct Bias {
   const float* data;
   int64_t row, head, token;

@@ -55,7 +55,9 @@ def takes_width(width: int) -> bool:
 LINEAR_BIAS = ("Mul", "Cast", "Unsqueeze", "Abs", "Sub")
 
 
-def slopes_of(bias: str, makers: Mapping[str, onnx.NodeProto]) -> str | None:
+def slopes_behind(
+    bias: str, makers: Mapping[str, onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]
+) -> str | None:
     """Return the name of what distances are multiplied by to make a bias, (heads, 1, 1), if it is made so.
 
     Ours multiplies distances itself: of 8,000 tokens and 12 heads such a bias has 3 GB.
@@ -68,7 +70,7 @@ def slopes_of(bias: str, makers: Mapping[str, onnx.NodeProto]) -> str | None:
         made.append(makers.get(node.input[0]))
     assert made[0] is not None
     slopes: str = made[0].input[1]
-    return None if slopes in makers else slopes
+    return slopes if slopes in weights and list(weights[slopes].dims[1:]) == [1, 1] else None
 
 
 def is_to_source(own: onnx.NodeProto) -> bool:

@@ -46,8 +46,8 @@ struct Query {
   const float* bias;   // of token 0, or null
   float* output;
   float greatest;      // score so far
-  float slope;         // times how far a token is from its own, `position`, is added, too
-  int64_t position;
+  float slope;         // multiplied by a token's distance from `position`, and added to its score
+  int64_t position;    // of its own token
 };
 
 alignas(64) constexpr float kPlaces[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -31,7 +31,7 @@ from service.engine.native.attention import (
     is_to_source,
     own_attention,
     own_ragged_attention,
-    slopes_of,
+    slopes_behind,
 )
 from service.engine.native.products import Product, Products
 from service.engine.onnx_nodes import drop_unused
@@ -119,8 +119,10 @@ class _Rewrite:
         products = (self._products.of(node) for node in old if node.op_type == "MatMulIntegerToFloat")
         ours = {id(product.last): self._linear(product) for product in products if product is not None}
         attentions = self._attentions([node for node in old if node.op_type == "GroupQueryAttention"])
+        weights = {weight.name: weight for weight in self._model.graph.initializer}
         for node in attentions.values():
-            node.input[BIAS] = slopes_of(node.input[BIAS], self._products.makers) or node.input[BIAS]
+            slopes = slopes_behind(node.input[BIAS], self._products.makers, weights)
+            node.input[BIAS] = slopes or node.input[BIAS]
         ours |= attentions
         if not ours:
             return False

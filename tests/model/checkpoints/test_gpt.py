@@ -136,6 +136,7 @@ def test_what_published_files_say_without_effect_is_passed_over() -> None:
         ("gpt2", {"is_causal": False}, "is_causal is False; only True"),
         ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before is False; only True"),
         ("bloom-560m", {"apply_residual_connection_post_layernorm": True}, "post_layernorm is True; only False"),
+        ("bloom-560m", {"hidden_size": 512}, "n_embed is 1024; hidden_size says otherwise"),
         ("bloom-560m", {"n_inner": 3000}, "n_inner is 3000; only None is supported"),
         ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512; only 768"),
         ("pythia-160m", {"rope_parameters": {"partial_rotary_factor": 1.0}, "rotary_pct": 0.5}, "say otherwise"),

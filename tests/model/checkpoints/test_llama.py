@@ -93,7 +93,7 @@ def random_config(family: str, seed: int) -> Any:
             sizes |= {"use_bias": draw.choice([True, False])}
         if family == "exaone4":
             kinds = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
-            window = draw.choice([None, 1, 5, 30]) if "sliding_attention" in kinds else None
+            window = draw.choice([None, 1, 5, 30])
             sizes |= {"sliding_window": window, "layer_types": kinds if window else ["full_attention"] * layers}
             sizes |= {"rope_parameters": draw.choice([rope, scaled]) if window is None else rope}
         if family == "smollm3":

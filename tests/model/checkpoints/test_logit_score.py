@@ -61,20 +61,29 @@ def saved(
     *,
     tied: bool = False,
     positions: int = 256,
+    logits_scaling: float | None = None,
     **library: Any,
 ) -> CrossEncoder:
-    """Save a tiny random ranker as its library does; without a template a pair is two texts."""
+    """Save a tiny random ranker as its library does; without a template a pair is two texts.
+
+    One whose logits are scaled is a Granite, others are Qwen3s.
+    """
     trained = train_bpe(TEXTS, 300, [END_OF_TEXT, FIRST, LAST])
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=trained, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT, model_max_length=positions
     )
     tokenizer.chat_template = source
-    config = transformers.Qwen3Config(
-        **{"vocab_size": 320, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8},
+    kinds = (transformers.Qwen3Config, transformers.Qwen3ForCausalLM)
+    more: dict[str, float] = {"head_dim": 8}
+    if logits_scaling is not None:
+        kinds = (transformers.GraniteConfig, transformers.GraniteForCausalLM)
+        more = {"logits_scaling": logits_scaling}
+    config = kinds[0](
+        **{"vocab_size": 320, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, **more},
         **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": positions},
         **{"tie_word_embeddings": tied, "pad_token_id": 0, "eos_token_id": 0, "bos_token_id": None},
     )
-    loud_weights(transformers.Qwen3ForCausalLM(config), 3).save_pretrained(folder / "body")
+    loud_weights(kinds[1](config), 3).save_pretrained(folder / "body")
     tokenizer.save_pretrained(folder / "body")
     transformer = Transformer(str(folder / "body"), transformer_task="text-generation")
     theirs: CrossEncoder = CrossEncoder(modules=[transformer, score], device="cpu", **library)
@@ -108,6 +117,7 @@ async def answer(folder: Path, *, truncate: bool = False, documents: list[str]) 
         (LogitScore(30, 40), template(PARTS.replace(".text }}", ".text | trim }}")), {}),
         (LogitScore(30, 40), template() + "{% if tools is none and documents is none %}.{% endif %}", {}),
         (LogitScore(30, 40), None, {}),
+        (LogitScore(30, 40), template(), {"logits_scaling": 6.0}),
     ],
 )
 async def test_documents_have_the_scores_of_the_library(

@@ -196,6 +196,13 @@ def test_how_vectors_are_compared_is_read(stated: str | None, read: str | None, 
     assert layout is not None and layout.embedding.similarity == read
 
 
+def test_that_code_of_its_own_would_be_trusted_changes_nothing(bert: Path, tmp_path: Path) -> None:
+    library(bert).save(str(tmp_path), create_model_card=False)
+    change(tmp_path / "sentence_bert_config.json", model_args={"trust_remote_code": True})
+
+    assert read_layout(tmp_path) is not None
+
+
 @pytest.mark.parametrize("length", [0, "long", True])
 def test_a_longest_text_that_is_no_length_is_refused(length: object, bert: Path, tmp_path: Path) -> None:
     library(bert).save(str(tmp_path), create_model_card=False)

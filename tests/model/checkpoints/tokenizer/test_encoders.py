@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 DEBERTA = {
     **{"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3},
     **{"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
+}
+ALBERT = {
+    **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "control_symbols": "[MASK]"},
+    **{"pad_piece": "<pad>", "unk_piece": "<unk>", "bos_piece": "[CLS]", "eos_piece": "[SEP]"},
 }
 
 
@@ -83,6 +88,25 @@ def test_debertas_file_gives_the_ids_of_sentencepiece(tmp_path: Path, train: Tra
     assert all(ours.encode(text).ids == [1, *model.encode(text), 2] for text in EVERYTHING)
     assert_pairs_agree(ours, theirs)
     assert ours.token_to_id("[MASK]") == theirs.convert_tokens_to_ids("[MASK]")
+
+
+@pytest.mark.parametrize("flags", [{}, {"do_lower_case": False}, {"keep_accents": True}])
+def test_alberts_file_gives_the_ids_of_sentencepiece(flags: dict[str, bool], tmp_path: Path, train: Train) -> None:
+    model = train(PAGE, "spiece.model", **ALBERT)
+    write_json(tmp_path, tokenizer_config={"tokenizer_class": "AlbertTokenizer", **flags})
+    ours, theirs = make_tokenizer(tmp_path, "albert"), transformers.AlbertTokenizer.from_pretrained(tmp_path)
+    lowers = flags.get("do_lower_case", True)
+
+    for text in PAGE:
+        letters = text if flags.get("keep_accents") else without_accents(text)
+        assert ours.encode(text).ids == [2, *model.encode(letters.lower() if lowers else letters), 3], text
+    for text in ("``Né'' [MASK] là", "[MASK]Alle Menschen"):
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+    assert_pairs_agree(ours, theirs)
+
+
+def without_accents(text: str) -> str:
+    return "".join(letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter)[0] != "M")
 
 
 def test_a_model_that_falls_back_to_bytes_knows_every_character(tmp_path: Path, train: Train) -> None:

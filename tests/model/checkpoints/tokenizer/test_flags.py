@@ -214,6 +214,32 @@ def test_the_flags_of_berts_tokenizers_say_how_letters_are_read(
     assert found.encode("Café 中国").tokens == pieces
 
 
+@pytest.mark.parametrize(
+    ("flags", "pieces"),
+    [
+        ({}, ["▁cafe"]),
+        ({"do_lower_case": False}, ["▁Cafe"]),
+        ({"keep_accents": True}, ["▁café"]),
+        ({"do_lower_case": False, "keep_accents": True, "add_prefix_space": False}, ["Café"]),
+    ],
+)
+@pytest.mark.parametrize("file", [["Lowercase"], ["NFKD", "StripAccents", "Lowercase"], []])
+def test_the_flags_of_alberts_tokenizer_say_how_letters_are_read(
+    flags: dict[str, bool], pieces: list[str], file: list[str], tmp_path: Path
+) -> None:
+    words = ["<unk>", "▁cafe", "▁Cafe", "▁café", "Café"]
+    tokenizer = Tokenizer(models.Unigram([(word, 0.0) for word in words], 0))
+    steps = [getattr(normalizers, name)() for name in file]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("``", '"'), *steps])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "AlbertTokenizer", **flags}))
+    (tmp_path / "scratch").mkdir()
+    found = read_tokenizer(write_tokenizer(tmp_path, "albert", tmp_path / "scratch"))
+
+    assert found.encode("Café").tokens == pieces
+
+
 @pytest.mark.parametrize("flags", [{}, {"strip_accents": None}])
 def test_flags_that_are_left_out_are_their_class_s_own(flags: dict[str, None], tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel({"?": 0, "cafe": 1, "Café": 2}, "?"))
