@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from model.export.graphs import GraphFile
 from model.package import CacheShape, Manifest
+from model.package.exact_sums import EXACT_SUMS, WEIGHTS_FOLDER, with_own_matrices
 from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, pad_rows, source_inputs
 
 Array = NDArray[Any]
@@ -26,8 +27,10 @@ class NaiveGraph:
         options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
         # Sums of 8-bit products shall be exact on every processor, as in the service, which asks only where they would
         # not be (`sums_up_in_16_bits`): elsewhere asking costs time and changes nothing.
-        options.add_session_config_entry("session.x64quantprecision", "1")
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        options.add_session_config_entry(EXACT_SUMS, "1")
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
+        graph = with_own_matrices(path) or path
+        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         self._outputs = list(outputs)
         # A decoder's cache has the precision of its weights.
         cached = [given.type for given in self._session.get_inputs() if given.name.startswith("past")]

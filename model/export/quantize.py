@@ -15,7 +15,6 @@ by row and block itself. Fastest with one row or few, slowest with many.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +99,6 @@ class _Rewrite(ABC):
         self.old = graph
         self.new = Graph([], graph.inputs, graph.outputs, dict(graph.weights))
         self.made: set[str] = set()  # outputs of new nodes
-        self._uses: Counter[str] = Counter()  # of each matrix so far
         self._makers = {name: node for node in graph.nodes for name in node.output}
 
     def run(self) -> Graph:
@@ -120,23 +118,19 @@ class _Rewrite(ABC):
         """Add what stands for a product."""
 
     def columns(self, product: Product) -> tuple[str, str]:
-        """Return a product's matrix (K, N) in 8 bits, and the scales of its columns (N,).
-
-        A matrix that several layers share is there once for each: where ONNX Runtime makes sums exact without VNNI, it
-        changes the matrices, and cannot open a graph that has one of them twice.
-        """
+        """Return a product's matrix (K, N) in 8 bits, and the scales of its columns (N,)."""
         if product.is_transposed:
             words, scales = self._vocabulary(product.weight)
             scale = self.new.weights[scales]
             columns = f"{scales}_of_columns"
             self.new.weights[columns] = Weight(scale.shape[:1], scale.dtype, lambda: scale.read()[:, 0])
             return self.node("Transpose", [words], f"{words}_transposed", perm=[1, 0]), columns
-        uses, matrix = self._uses[product.weight], product.matrix
-        self._uses[product.weight] += 1
-        values, scales = f"{product.weight}_int8{f'_{uses}' if uses else ''}", f"{product.weight}_scales"
-        made = _Quantized(lambda: quantize_columns(matrix.read()))
-        self.new.weights[values] = Weight(matrix.shape, np.dtype(np.int8), made.integers)
-        self.new.weights.setdefault(scales, Weight(matrix.shape[1:], np.dtype(np.float32), made.scales))
+        values, scales = f"{product.weight}_int8", f"{product.weight}_scales"
+        if values not in self.new.weights:
+            matrix = product.matrix
+            made = _Quantized(lambda: quantize_columns(matrix.read()))
+            self.new.weights[values] = Weight(matrix.shape, np.dtype(np.int8), made.integers)
+            self.new.weights[scales] = Weight(matrix.shape[1:], np.dtype(np.float32), made.scales)
         return values, scales
 
     def relu_before(self, product: Product) -> onnx.NodeProto | None:

@@ -15,6 +15,7 @@ from weakref import WeakSet, proxy
 import numpy as np
 import onnxruntime
 
+from model.package.exact_sums import EXACT_SUMS, WEIGHTS_FOLDER, with_own_matrices
 from service.engine.arrays import Array, View
 from service.engine.machine import sums_up_in_16_bits, usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
@@ -34,7 +35,6 @@ from service.engine.teams import Teams, fewer_threads, size_of
 logger = logging.getLogger(__name__)
 
 _DEVICE = RLock()
-WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # ONNX Runtime's name of where weights lie
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,9 @@ class Session:
         session_options.enable_mem_pattern = False
         session_options.log_severity_level = 3
         if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
-            session_options.add_session_config_entry("session.x64quantprecision", "1")
+            session_options.add_session_config_entry(EXACT_SUMS, "1")
+            if model is None and self._native is None:
+                model = with_own_matrices(path)
         if self._native is not None:
             session_options.register_custom_ops_library(str(native_library()))
             for name, weight in self._shared.items():

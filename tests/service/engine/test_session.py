@@ -49,6 +49,25 @@ def test_who_asks_for_exact_sums_where_they_are_exact_is_answered_the_same(
         np.testing.assert_array_equal(answers[0], answers[1])
 
 
+def test_who_asks_for_exact_sums_may_have_products_that_share_a_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = product(tmp_path / "product.onnx", 70, 33, by_rows=False, bias=False)
+    model = onnx.load(path)
+    (node,) = (node for node in model.graph.node if node.op_type == "MatMulIntegerToFloat")
+    again = model.graph.node.add()
+    again.CopyFrom(node)
+    again.output[0] = "z"
+    model.graph.output.add().CopyFrom(model.graph.output[0])
+    model.graph.output[1].name = "z"
+    onnx.save(model, path)
+    monkeypatch.setattr(sessions, "sums_up_in_16_bits", lambda: True)
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 70), np.float32)}
+
+    y, z = Session(path, SessionOptions(1, native=False)).run(inputs, ["y", "z"])
+    np.testing.assert_array_equal(y, z)
+
+
 @pytest.mark.parametrize("native", [False, True], ids=["the runtime's operators", "ours, where they can be had"])
 def test_sums_of_8_bit_products_are_exact_on_every_processor(tmp_path: Path, native: bool) -> None:
     path = product(tmp_path / "product.onnx", 64, 32, by_rows=False, bias=False)

@@ -1,0 +1,37 @@
+"""What ONNX Runtime is asked for so that it sums products of 8-bit integers exactly on x86 processors without VNNI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+# Its names of settings: "1" where sums shall be exact, and where weights lie that are not in a graph handed to it.
+EXACT_SUMS = "session.x64quantprecision"
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def with_own_matrices(path: Path) -> bytes | None:
+    """Return a graph in which each product has its 8-bit matrix to itself; None if the file is such a graph.
+
+    Asked for exact sums, ONNX Runtime replaces the matrices, and fails at one that several products take, as the
+    layers of an ALBERT do. Weights that lie beside the file stay there.
+    """
+    model = onnx.load(path, load_external_data=False)
+    matrices = {each.name: each for each in model.graph.initializer if each.data_type == onnx.TensorProto.INT8}
+    taken: set[str] = set()
+    copies: list[onnx.TensorProto] = []
+    for node in model.graph.node:
+        name = node.input[1] if node.op_type == "MatMulIntegerToFloat" else ""
+        if name in taken:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(matrices[name])
+            copy.name = node.input[1] = f"{name}_of_{node.output[0]}"
+            copies.append(copy)
+        elif name in matrices:
+            taken.add(name)
+    if not copies:
+        return None
+    model.graph.initializer.extend(copies)
+    content: bytes = model.SerializeToString()
+    return content
