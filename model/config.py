@@ -247,7 +247,7 @@ class HeadConfig(Checked):
     | `sparse` | all tokens | a weight for each word of the vocabulary, most of them 0 |
     | `pretrain` | both | BERT's training: masked words, and whether one text follows another |
 
-    All but `words` may have a linear map and an activation (`dense`), then a norm, before the output.
+    Before the output may be a linear map and an activation (`dense`), then a norm; of `words` in decoders alone.
     """
 
     GROUP = "head."
@@ -267,7 +267,6 @@ class HeadConfig(Checked):
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_at_least(0, "num_labels")
-        self._check("dense", self.kind != "words" or not self.dense, "False where kind is words")
         weighted = self.pooling == "weighted"
         self._check("pooling", not weighted or self.kind == "embed", "one of first, mean, last unless kind is embed")
         self._check("dense", not (weighted and self.dense), "False where pooling is weighted")
@@ -387,6 +386,9 @@ class TransformerConfig(Checked):
             self.head.dense or self.head.kind not in {"fill", "sparse", "pretrain"} or self.embeddings.width is None
         )
         self.head._check("dense", is_mapped, "True where words have a width of their own, and are to be filled in")
+        of_words = self.head.kind != "words" or self.architecture == "decoder"
+        self.head._check("dense", of_words or not self.head.dense, "False where kind is words, but in a decoder")
+        self.head._check("norm", of_words or not self.head.norm, "False where kind is words, but in a decoder")
         has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
         self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from model.architectures.heads import Transform
 from model.architectures.initialise import initialise
 from model.config import TransformerConfig
 from model.layers.attention import FullAttention
@@ -19,6 +20,8 @@ class DecoderLM(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.decoder = Stack(config, config.num_decoder_layers, is_causal=True)
+        head = config.head
+        self.word_transform = Transform(config, head, config.d_model) if head.dense or head.norm else nn.Identity()
         self.head = WordHead(config)
         initialise(self, config)
 
@@ -28,4 +31,4 @@ class DecoderLM(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Map hidden states (…, d_model) to logits (…, vocab_size)."""
-        return self.head(hidden, self.embeddings.words)
+        return self.head(self.word_transform(hidden), self.embeddings.words)

@@ -215,6 +215,17 @@ def norms_and_biases(pairs: Mapping[str, str]) -> dict[str, str]:
     return {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in pairs.items() for part in ("weight", "bias")}
 
 
+def moved(names: Names, there: str, here: str) -> Names:
+    """Return a table with another stack's parameters: those that begin with `here` where it has `there`."""
+
+    def to_here(entry: str | Parts) -> str | Parts:
+        if isinstance(entry, Parts):
+            return replace(entry, targets=tuple(target.replace(there, here) for target in entry.targets))
+        return entry.replace(there, here)
+
+    return {theirs: to_here(ours) for theirs, ours in names.items()}
+
+
 def attention_maps(attention: str) -> tuple[str, ...]:
     """Return the names of an attention's maps of query, key and value."""
     return tuple(f"{attention}.{name}" for name in ("query", "key", "value"))

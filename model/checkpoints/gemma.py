@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from model.checkpoints.family import HFConfig, Names, Parts, require
+from model.checkpoints.family import HFConfig, Names, Parts, moved, require
 from model.checkpoints.fields import field_names
 from model.checkpoints.heads import head_kind
 from model.checkpoints.llama import BLOCK, DEFAULTS, MAPS, NORMS, attention, configure, family
@@ -67,19 +67,11 @@ GEMMA3_DEFAULTS = {
 HARMLESS = field_names("_sliding_window_pattern sliding_window")
 ENCODER_HEADS: Mapping[HeadKind, Names] = {"embed": {}}
 
-
-def _of_encoder(entry: str | Parts) -> str | Parts:
-    """Return where a tensor goes where the stack is an encoder's."""
-    if isinstance(entry, Parts):
-        return replace(entry, targets=tuple(target.replace("decoder.", "encoder.") for target in entry.targets))
-    return entry.replace("decoder.", "encoder.")
-
-
 GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, HARMLESS, NAMES)
 GEMMA3_ENCODER = replace(
     GEMMA3,
     configure=gemma3_encoder_config,
-    names={theirs: _of_encoder(ours) for theirs, ours in NAMES.items()},
+    names=moved(NAMES, "decoder.", "encoder."),
     defaults={**GEMMA3_DEFAULTS, "is_causal": False},
     heads=ENCODER_HEADS,
 )

@@ -1,4 +1,7 @@
-"""ModernBERT (Warner et al. 2024): pre-norm, rotary positions of two bases, GeGLU, windows but in every third layer."""
+"""ModernBERT (Warner et al. 2024): pre-norm, rotary positions of two bases, GeGLU, windows but in every third layer.
+
+Its decoders (Weller et al. 2025, Ettin) are the same, but for what a token sees.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from model.checkpoints.family import (
     activation,
     attention_maps,
     joined,
+    moved,
     norms_and_biases,
     require,
 )
@@ -35,25 +39,38 @@ POOLINGS: dict[str, Pooling] = {"cls": "first", "mean": "mean"}
 
 def modernbert_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a ModernBERT."""
+    return _configure(config, _head(config), config["local_attention"])
+
+
+def modernbert_decoder_config(config: HFConfig) -> TransformerConfig:
+    """Return our configuration of a decoder, where a token sees half of the window, and only what is before it."""
+    window = config["local_attention"] and config["local_attention"] // 2
+    return _configure(config, _decoder_head(config), window, is_decoder=True)
+
+
+def _configure(
+    config: HFConfig, head: HeadConfig, window: int | None, *, is_decoder: bool = False
+) -> TransformerConfig:
     require(config, rope_scaling=None)
-    every, bias, window = config["global_attn_every_n_layers"], config["attention_bias"], config["local_attention"]
-    local = layers_with_window(config, [layer for layer in range(config["num_hidden_layers"]) if layer % every])
+    layers, every, bias = config["num_hidden_layers"], config["global_attn_every_n_layers"], config["attention_bias"]
+    local = layers_with_window(config, [layer for layer in range(layers) if layer % every])
     attention = AttentionConfig(config["num_attention_heads"], qkv_bias=bias, output_bias=bias)
     waves = {name: config[name] for name in ("rope_parameters", "rope_scaling", "max_position_embeddings")}
     waves |= {"rope_theta": config["global_rope_theta"], "rope_local_base_freq": config["local_rope_theta"]}
     name = activation(config["hidden_activation"])
     return TransformerConfig(
-        architecture="encoder",
+        architecture="decoder" if is_decoder else "encoder",
         vocab_size=config["vocab_size"],
         d_model=config["hidden_size"],
         attention=replace(attention, window=window, local_layers=local) if local else attention,
         feed_forward=FeedForwardConfig(config["intermediate_size"], name, gated=True, bias=config["mlp_bias"]),
-        num_encoder_layers=config["num_hidden_layers"],
+        num_encoder_layers=0 if is_decoder else layers,
+        num_decoder_layers=layers if is_decoder else 0,
         max_positions=config["max_position_embeddings"],
         positions=rotary_positions(waves, has_windows=bool(local), by_type=True),
         norm=NormConfig(epsilon=config["norm_eps"], bias=config["norm_bias"], skips_first=True),
         embeddings=EmbeddingsConfig(norm=True),
-        head=_head(config),
+        head=head,
         dropout=config["mlp_dropout"],
     )
 
@@ -63,13 +80,29 @@ def _head(config: HFConfig) -> HeadConfig:
     kind, pooling = head_kind(config, HEADS), config["classifier_pooling"]
     if pooling not in POOLINGS:
         raise CheckpointError(unsupported("classifier_pooling", pooling, f"only {', '.join(POOLINGS)} are supported"))
-    name, bias = activation(config["classifier_activation"]), config["classifier_bias"]
-    transform = HeadConfig(kind, dense=True, dense_bias=bias, activation=name, norm=True)
-    words = replace(transform, bias=config["decoder_bias"], tied=config["tie_word_embeddings"])
+    words = _words(config, kind)  # of which other heads leave fields in the file, too
     if kind in {"embed", "fill"}:
         return HeadConfig("embed") if kind == "embed" else words
-    labels = replace(transform, num_labels=num_labels(config), bias=True)
+    labels = replace(_transform(config, kind), num_labels=num_labels(config), bias=True)
     return replace(labels, pooling=POOLINGS[pooling]) if kind == "classify" else labels
+
+
+def _decoder_head(config: HFConfig) -> HeadConfig:
+    kind = head_kind(config, DECODER_HEADS)
+    words = _words(config, kind)
+    if kind in {"embed", "words"}:
+        return HeadConfig("embed", pooling="last") if kind == "embed" else words
+    labels = replace(_transform(config, kind), num_labels=num_labels(config), pooling="last")
+    return replace(labels, bias=config["classifier_bias"])
+
+
+def _transform(config: HFConfig, kind: HeadKind) -> HeadConfig:
+    name, bias = activation(config["classifier_activation"]), config["classifier_bias"]
+    return HeadConfig(kind, dense=True, dense_bias=bias, activation=name, norm=True)
+
+
+def _words(config: HFConfig, kind: HeadKind) -> HeadConfig:
+    return replace(_transform(config, kind), bias=config["decoder_bias"], tied=config["tie_word_embeddings"])
 
 
 # What older and newer files leave out.
@@ -123,4 +156,31 @@ MODERNBERT = Family(
     prefixes=("model.",),
     heads=HEADS,
     unused={"embed": frozenset(FILL)},
+)
+
+DECODER_BODY: Names = {
+    **{name: target for name, target in moved(BODY, "encoder.", "decoder.").items() if "Wqkv" not in name},
+    **norms_and_biases(
+        {
+            f"{LAYER}.attn.q_proj": "decoder.blocks.{}.self_attention.query",
+            f"{LAYER}.attn.k_proj": "decoder.blocks.{}.self_attention.key",
+            f"{LAYER}.attn.v_proj": "decoder.blocks.{}.self_attention.value",
+        }
+    ),
+}
+WORDS: Names = {
+    **norms_and_biases({"lm_head.dense": "word_transform.dense", "lm_head.norm": "word_transform.norm"}),
+    "decoder.weight": "head.output.weight",
+    "decoder.bias": "head.bias",
+}
+DECODER_HEADS: Mapping[HeadKind, Names] = {"words": WORDS, "classify": LABELS, "embed": {}}
+
+MODERNBERT_DECODER = Family(
+    modernbert_decoder_config,
+    DECODER_BODY,
+    DEFAULTS,
+    HARMLESS | field_names("classifier_pooling sliding_window"),  # the latter is made of local_attention
+    prefixes=("model.",),
+    heads=DECODER_HEADS,
+    unused={"classify": frozenset(WORDS), "embed": frozenset(WORDS)},
 )

@@ -47,7 +47,7 @@ from model.checkpoints.logit_score import (
 )
 from model.checkpoints.m2m100 import M2M100
 from model.checkpoints.marian import MARIAN, PEGASUS
-from model.checkpoints.modernbert import MODERNBERT
+from model.checkpoints.modernbert import MODERNBERT, MODERNBERT_DECODER
 from model.checkpoints.mpnet import MPNET
 from model.checkpoints.nomic import NOMIC_BERT
 from model.checkpoints.opt import OPT
@@ -86,6 +86,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "mbart": MBART,
     "mistral": MISTRAL,
     "modernbert": MODERNBERT,
+    "modernbert-decoder": MODERNBERT_DECODER,
     "mpnet": MPNET,
     "mt5": MT5,
     "nomic_bert": NOMIC_BERT,

@@ -136,7 +136,7 @@ def _decoder(model: DecoderLM | EncoderDecoder, tracer: Tracer) -> Graph:
     cross = _cross(tracer, position_ids, layers, shape) if is_translator else None
     embeddings = model.target_embeddings if isinstance(model, EncoderDecoder) else model.embeddings
     hidden = model.decoder(embeddings(ids, position_ids), attention, cross)
-    outputs = {"logits": model.head(_at(hidden, wanted), model.embeddings.words)}
+    outputs = {"logits": as_value(model.project(as_tensor(_at(hidden, wanted))))}
     for name, pairs in (("present", attention.present), ("kept", [] if cross is None else cross.kept)):
         outputs |= dict(zip(cache_names(name, len(pairs)), [each for pair in pairs for each in pair], strict=True))
     return _finished(tracer, outputs)

@@ -74,7 +74,7 @@ class LinearBias(nn.Module):
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Return the bias (B or 1, H, T, S) of queries at (T,) or (B, T) to keys at (S,)."""
         away = distances(query_positions, key_positions).abs()
-        return away[:, None].to(self.slopes.dtype) * -self.slopes
+        return away[:, None] * -self.slopes
 
 
 def log_bucket_of(distance: Tensor, num_buckets: int, max_distance: int) -> Tensor:

@@ -27,6 +27,7 @@ from tests.model.checkpoints.test_sentence import write
 PREFIXES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3Text"}
 PREFIXES |= {"exaone4": "Exaone4"}
 PREFIXES |= {"gpt2": "GPT2", "gpt_neo": "GPTNeo", "gpt_neox": "GPTNeoX", "opt": "OPT", "bloom": "Bloom"}
+PREFIXES |= {"modernbert-decoder": "ModernBertDecoder"}
 LENGTHS = torch.tensor([24, 15, 1])
 
 

@@ -25,6 +25,7 @@ CLASSES: dict[str, tuple[Any, Any]] = {
     "gpt_neox": (transformers.GPTNeoXConfig, transformers.GPTNeoXForCausalLM),
     "opt": (transformers.OPTConfig, transformers.OPTForCausalLM),
     "bloom": (transformers.BloomConfig, transformers.BloomForCausalLM),
+    "modernbert-decoder": (transformers.ModernBertDecoderConfig, transformers.ModernBertDecoderForCausalLM),
 }
 LENGTH = 24  # of the longer row
 ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu", "gelu_pytorch_tanh"]
@@ -47,6 +48,8 @@ def random_config(family: str, seed: int) -> Any:
         return transformers.GPT2Config(**common, **sizes, n_inner=inner, scale_attn_weights=draw.choice([True, False]))
     if family == "gpt_neox":
         return _random_neox(common, heads, layers, inner or 40, draw)
+    if family == "modernbert-decoder":
+        return _random_modernbert(common, heads, layers, inner or 40, draw)
     if family == "bloom":
         del common["activation_function"]
         return transformers.BloomConfig(**common, hidden_size=heads * width, n_head=heads, n_layer=layers)
@@ -65,6 +68,21 @@ def random_config(family: str, seed: int) -> Any:
         window_size=draw.choice([1, 5, 30]),
         max_position_embeddings=positions,
         intermediate_size=inner,
+    )
+
+
+def _random_modernbert(common: dict[str, Any], heads: int, layers: int, inner: int, draw: random.Random) -> Any:
+    names = ("norm_bias", "attention_bias", "mlp_bias", "decoder_bias", "classifier_bias")
+    return transformers.ModernBertDecoderConfig(
+        **{name: value for name, value in common.items() if name not in {"layer_norm_epsilon", "activation_function"}},
+        **{"norm_eps": common["layer_norm_epsilon"], "hidden_activation": common["activation_function"]},
+        **{"hidden_size": heads * draw.choice([4, 10, 16]), "num_attention_heads": heads, "num_hidden_layers": layers},
+        **{name: draw.choice([True, False]) for name in names},
+        intermediate_size=inner,
+        classifier_activation=draw.choice(ACTIVATIONS),
+        local_attention=draw.choice([2, 9, 60]),
+        global_attn_every_n_layers=draw.choice([1, 2, 3]),
+        max_position_embeddings=draw.choice([LENGTH, 40]),
     )
 
 
@@ -170,6 +188,10 @@ SERVED: dict[str, dict[str, Any]] = {
     "gpt_neox": {
         **{"hidden_size": 60, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 48},
         "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.3},
+    },
+    "modernbert-decoder": {
+        **{"hidden_size": 40, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48},
+        **{"local_attention": 14, "decoder_bias": True},
     },
     "bloom": {"hidden_size": 36, "n_head": 3, "n_layer": 2, "tie_word_embeddings": True},
     "opt": {"hidden_size": 36, "num_attention_heads": 3, "num_hidden_layers": 2, "ffn_dim": 48},

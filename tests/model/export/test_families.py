@@ -180,6 +180,17 @@ FAMILIES: dict[str, TransformerConfig] = {
         feed_forward=FeedForwardConfig(48, parallel=True),
         head=HeadConfig(tied=False),
     ),
+    "ettin": TransformerConfig(
+        "decoder",
+        **SIZES,
+        num_decoder_layers=3,
+        attention=AttentionConfig(4, qkv_bias=False, output_bias=False, window=4, local_layers=(1, 2)),
+        positions=PositionsConfig("rotary", base=16e4, local_base=1e4),
+        norm=NormConfig(bias=False, skips_first=True),
+        feed_forward=FeedForwardConfig(48, gated=True, bias=False),
+        embeddings=EmbeddingsConfig(norm=True),
+        head=HeadConfig(dense=True, dense_bias=False, activation="gelu", norm=True, bias=True),
+    ),
     "exaone": TransformerConfig(
         "decoder",
         **SIZES,

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from model.export.precisions import write_graphs
 from model.package.inputs import encoder_inputs
 from model.package.manifest import Precision
 from service.engine import session as sessions
@@ -24,7 +25,8 @@ from service.engine.native.graph import aligned, native_graph, panels_of
 from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import Session, SessionOptions
-from tests.conftest import MakePackage, TinyPackage
+from tests.conftest import MakePackage, TinyPackage, random_model
+from tests.model.export.test_families import FAMILIES
 from tests.service.engine.native.machine import needs_instructions
 from tests.service.engine.native.products import assert_same, both, operators, product
 from tests.service.engine.test_teams import run_until, teams_of
@@ -245,3 +247,11 @@ def test_sessions_for_other_numbers_of_threads_share_the_weights(
     session._native.weights["y_scales_of_panels"][...] = 0
 
     assert all(not team.run(["y"], inputs)[0].any() for team in session._teams._teams.values())
+
+
+@needs_instructions
+@pytest.mark.parametrize(("name", "graph"), [("bloom", "decoder"), ("jina embeddings, to fill", "encoder")])
+def test_no_bias_is_made_of_distances_that_our_attention_knows(name: str, graph: str, tmp_path: Path) -> None:
+    graphs = write_graphs(random_model(FAMILIES[name]), tmp_path, "int8")
+
+    assert {"Abs", "GroupQueryAttention"}.isdisjoint(operators(graphs[graph].path))
