@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from service.engine import machine
+from model.package import processor as processors
 
 ROOT = Path(__file__).parent.parent
 # Instructions that decide how fast small integers and halves are multiplied.
@@ -58,7 +58,7 @@ def processor() -> str:
 
 def instructions() -> list[str]:
     """Return which of the instructions that matter the processor has."""
-    known = machine.instructions()
+    known = processors.instructions()
     return [name for name in INSTRUCTIONS if name in known]
 
 

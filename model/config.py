@@ -247,7 +247,8 @@ class HeadConfig(Checked):
     | `sparse` | all tokens | a weight for each word of the vocabulary, most of them 0 |
     | `pretrain` | both | BERT's training: masked words, and whether one text follows another |
 
-    Before the output may be a linear map and an activation (`dense`), then a norm; of `words` in decoders alone.
+    There may be a linear map and an activation (`dense`), then a norm, before the output. Heads of kind `words` have
+    these only in decoders.
     """
 
     GROUP = "head."
@@ -386,9 +387,10 @@ class TransformerConfig(Checked):
             self.head.dense or self.head.kind not in {"fill", "sparse", "pretrain"} or self.embeddings.width is None
         )
         self.head._check("dense", is_mapped, "True where words have a width of their own, and are to be filled in")
-        of_words = self.head.kind != "words" or self.architecture == "decoder"
-        self.head._check("dense", of_words or not self.head.dense, "False where kind is words, but in a decoder")
-        self.head._check("norm", of_words or not self.head.norm, "False where kind is words, but in a decoder")
+        may_transform = self.head.kind != "words" or self.architecture == "decoder"
+        never = "False where kind is words, unless architecture is decoder"
+        self.head._check("dense", may_transform or not self.head.dense, never)
+        self.head._check("norm", may_transform or not self.head.norm, never)
         has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
         self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")
 

@@ -215,15 +215,18 @@ def norms_and_biases(pairs: Mapping[str, str]) -> dict[str, str]:
     return {f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in pairs.items() for part in ("weight", "bias")}
 
 
-def moved(names: Names, there: str, here: str) -> Names:
-    """Return a table with another stack's parameters: those that begin with `here` where it has `there`."""
+def with_prefix(names: Names, old: str, new: str) -> Names:
+    """Return a table whose parameters begin with `new` where they began with `old`: those of another stack."""
 
-    def to_here(entry: str | Parts) -> str | Parts:
+    def renamed(target: str) -> str:
+        return f"{new}{target.removeprefix(old)}" if target.startswith(old) else target
+
+    def changed(entry: str | Parts) -> str | Parts:
         if isinstance(entry, Parts):
-            return replace(entry, targets=tuple(target.replace(there, here) for target in entry.targets))
-        return entry.replace(there, here)
+            return replace(entry, targets=tuple(map(renamed, entry.targets)))
+        return renamed(entry)
 
-    return {theirs: to_here(ours) for theirs, ours in names.items()}
+    return {theirs: changed(ours) for theirs, ours in names.items()}
 
 
 def attention_maps(attention: str) -> tuple[str, ...]:

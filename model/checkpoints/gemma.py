@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from model.checkpoints.family import HFConfig, Names, Parts, moved, require
+from model.checkpoints.family import HFConfig, Names, Parts, require, with_prefix
 from model.checkpoints.fields import field_names
 from model.checkpoints.heads import head_kind
 from model.checkpoints.llama import BLOCK, DEFAULTS, MAPS, NORMS, attention, configure, family
@@ -71,7 +71,7 @@ GEMMA3 = family(gemma3_config, GEMMA3_DEFAULTS, HARMLESS, NAMES)
 GEMMA3_ENCODER = replace(
     GEMMA3,
     configure=gemma3_encoder_config,
-    names=moved(NAMES, "decoder.", "encoder."),
+    names=with_prefix(NAMES, "decoder.", "encoder."),
     defaults={**GEMMA3_DEFAULTS, "is_causal": False},
     heads=ENCODER_HEADS,
 )

@@ -47,7 +47,7 @@ def _positions(config: HFConfig, head_dim: int) -> PositionsConfig:
     """
     scaling = config["rope_scaling"] or {}
     given = {name for name, value in scaling.items() if value is not None}
-    is_ntk = scaling.get("type", scaling.get("rope_type")) == "ntk"
+    is_ntk = "ntk" in {scaling.get("type"), scaling.get("rope_type")}
     if is_ntk and given - {"type", "rope_type"} != {"factor"}:
         raise CheckpointError(unsupported("rope_scaling", scaling, "of type ntk it has a factor and nothing else"))
     fields = ("rope_parameters", "rope_theta", "rope_local_base_freq", "max_position_embeddings")

@@ -66,6 +66,8 @@ def smollm3_config(config: HFConfig) -> TransformerConfig:
     require(config, use_sliding_window=False)
     made = configure(config, attention(config, bias=config["attention_bias"]))
     count, every, turning = config["num_hidden_layers"], config["no_rope_layer_interval"], config["no_rope_layers"]
+    if turning is None and every < 1:
+        raise CheckpointError(unsupported("no_rope_layer_interval", every, "it must be at least 1"))
     if turning is None:
         turning = [(layer + 1) % every for layer in range(count)]
     if len(turning) != count:
@@ -77,19 +79,19 @@ def smollm3_config(config: HFConfig) -> TransformerConfig:
 def exaone4_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of an EXAONE 4: norms behind sublayers; where layers have windows others do not turn."""
     has_windows, layers = config["sliding_window"] is not None, range(config["num_hidden_layers"])
-    local = _exaone_windows(config, layers) if has_windows else ()
+    pattern = config["sliding_window_pattern"]  # which says nothing where there are no windows
+    local = _exaone_windows(config, layers, pattern) if has_windows else ()
     made = configure(config, attention(config, qk_norm=True, local=local))
     unturned = tuple(layer for layer in layers if has_windows and layer not in local)
     positions = replace(made.positions, unturned_layers=unturned)
     return replace(made, norm=replace(made.norm, placement="output"), positions=positions)
 
 
-def _exaone_windows(config: HFConfig, layers: Sequence[int]) -> Sequence[int]:
-    every = config["sliding_window_pattern"]
+def _exaone_windows(config: HFConfig, layers: Sequence[int], every: object) -> Sequence[int]:
     if config["layer_types"] is not None:
         return layers_with_window(config, ())
-    if not isinstance(every, int):
-        raise CheckpointError(unsupported("sliding_window_pattern", every, "it must be a number without layer_types"))
+    if not isinstance(every, int) or every < 1:
+        raise CheckpointError(unsupported("sliding_window_pattern", every, "it must be at least 1 without layer_types"))
     return [layer for layer in layers if (layer + 1) % every]
 
 

@@ -16,9 +16,9 @@ from model.checkpoints.family import (
     activation,
     attention_maps,
     joined,
-    moved,
     norms_and_biases,
     require,
+    with_prefix,
 )
 from model.checkpoints.fields import field_names, unsupported
 from model.checkpoints.heads import head_kind, num_labels
@@ -44,7 +44,7 @@ def modernbert_config(config: HFConfig) -> TransformerConfig:
 
 def modernbert_decoder_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a decoder, where a token sees half of the window, and only what is before it."""
-    window = config["local_attention"] and config["local_attention"] // 2
+    window = config["local_attention"] // 2 if config["local_attention"] else None
     return _configure(config, _decoder_head(config), window, is_decoder=True)
 
 
@@ -54,6 +54,8 @@ def _configure(
     require(config, rope_scaling=None)
     layers, every, bias = config["num_hidden_layers"], config["global_attn_every_n_layers"], config["attention_bias"]
     local = layers_with_window(config, [layer for layer in range(layers) if layer % every])
+    if window is None:
+        local = ()
     attention = AttentionConfig(config["num_attention_heads"], qkv_bias=bias, output_bias=bias)
     waves = {name: config[name] for name in ("rope_parameters", "rope_scaling", "max_position_embeddings")}
     waves |= {"rope_theta": config["global_rope_theta"], "rope_local_base_freq": config["local_rope_theta"]}
@@ -159,7 +161,7 @@ MODERNBERT = Family(
 )
 
 DECODER_BODY: Names = {
-    **{name: target for name, target in moved(BODY, "encoder.", "decoder.").items() if "Wqkv" not in name},
+    **{name: target for name, target in with_prefix(BODY, "encoder.", "decoder.").items() if "Wqkv" not in name},
     **norms_and_biases(
         {
             f"{LAYER}.attn.q_proj": "decoder.blocks.{}.self_attention.query",
@@ -178,7 +180,7 @@ DECODER_HEADS: Mapping[HeadKind, Names] = {"words": WORDS, "classify": LABELS, "
 MODERNBERT_DECODER = Family(
     modernbert_decoder_config,
     DECODER_BODY,
-    DEFAULTS,
+    DEFAULTS | {"is_causal": True, "is_decoder": True},
     HARMLESS | field_names("classifier_pooling sliding_window"),  # the latter is made of local_attention
     prefixes=("model.",),
     heads=DECODER_HEADS,

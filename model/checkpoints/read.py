@@ -223,6 +223,8 @@ def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
             if pooling is not None or "words" not in family.heads:
                 raise CheckpointError(f"{folder}: {NAME} goes with a decoder that writes words, and without pooling")
             words, config = family.to_config(config).head, as_ranker(config, score)
+            if words.dense or words.norm or words.bias:
+                raise CheckpointError(f"{folder}: {NAME} goes with words that a matrix alone makes of hidden states")
         config, layout = (config, None) if score else with_library(folder, config, pooling)
         made = family.to_config(config)
         check_head(config, made.head.kind)

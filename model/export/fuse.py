@@ -152,7 +152,7 @@ def _joined(graph: Graph, linears: list[_Linear], users: Users) -> list[onnx.Nod
 
 
 def _names_joined(graph: Graph, linears: list[_Linear]) -> tuple[str, str]:
-    """Return the names of a joined matrix and its biases; layers that share what is joined share these, too."""
+    """Return the names of a joined matrix and its biases: one for all layers that share them, which are stored once."""
     matrices = [linear.product.input[1] for linear in linears]
     for name, weight in graph.weights.items():
         if weight.parts and [part.name for part in weight.parts] == matrices:

@@ -15,6 +15,7 @@ from model.export.graphs import GraphFile
 from model.package import CacheShape, Manifest
 from model.package.exact_sums import EXACT_SUMS, WEIGHTS_FOLDER, with_own_matrices
 from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, pad_rows, source_inputs
+from model.package.processor import sums_up_in_16_bits
 
 Array = NDArray[Any]
 
@@ -25,11 +26,11 @@ class NaiveGraph:
     def __init__(self, path: Path, outputs: Sequence[str]) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        # Sums of 8-bit products shall be exact on every processor, as in the service, which asks only where they would
-        # not be (`sums_up_in_16_bits`): elsewhere asking costs time and changes nothing.
-        options.add_session_config_entry(EXACT_SUMS, "1")
-        options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
-        graph = with_own_matrices(path) or path
+        graph: Path | bytes = path
+        if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
+            options.add_session_config_entry(EXACT_SUMS, "1")
+            options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
+            graph = with_own_matrices(path) or path
         self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         self._outputs = list(outputs)
         # A decoder's cache has the precision of its weights.

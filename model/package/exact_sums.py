@@ -6,18 +6,22 @@ from pathlib import Path
 
 import onnx
 
+from model.package.manifest import PackageError
+
+LARGEST = 2**31 - 1  # bytes of a protobuf message
 # Its names of settings: "1" where sums shall be exact, and where weights lie that are not in a graph handed to it.
 EXACT_SUMS = "session.x64quantprecision"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-def with_own_matrices(path: Path) -> bytes | None:
-    """Return a graph in which each product has its 8-bit matrix to itself; None if the file is such a graph.
+def with_own_matrices(graph: Path | bytes) -> bytes | None:
+    """Return a graph in which each product has its 8-bit matrix to itself; None if this is such a graph.
 
     Asked for exact sums, ONNX Runtime replaces the matrices, and fails at one that several products take, as the
-    layers of an ALBERT do. Weights that lie beside the file stay there.
+    layers of an ALBERT do. Weights that lie beside the graph stay there. Raises `PackageError` where it would become
+    larger than a graph can be.
     """
-    model = onnx.load(path, load_external_data=False)
+    model = onnx.load_from_string(graph) if isinstance(graph, bytes) else onnx.load(graph, load_external_data=False)
     matrices = {each.name: each for each in model.graph.initializer if each.data_type == onnx.TensorProto.INT8}
     taken: set[str] = set()
     copies: list[onnx.TensorProto] = []
@@ -33,5 +37,11 @@ def with_own_matrices(path: Path) -> bytes | None:
     if not copies:
         return None
     model.graph.initializer.extend(copies)
+    if model.ByteSize() > LARGEST:
+        where = "a graph" if isinstance(graph, bytes) else str(graph)
+        raise PackageError(
+            f"{where}: several layers share a matrix, of which each needs a copy on this processor, which has no VNNI; "
+            "all come to more than 2 GiB: import the model in int8-blocks or float32"
+        )
     content: bytes = model.SerializeToString()
     return content

@@ -1,15 +1,12 @@
-"""What this process may use of memory and cores, the machine's or its container's, and what the processor can do."""
+"""What this process may use of memory and cores, the machine's or its container's."""
 
 from __future__ import annotations
 
 import os
-import platform
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-CPUINFO = Path("/proc/cpuinfo")
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 MAX_V1 = "memory.limit_in_bytes"
@@ -72,22 +69,3 @@ def _quota(*files: Path) -> Iterator[int]:
         quota, period = " ".join(file.read_text() for file in files).split()
         if quota.isdigit():  # neither "max" nor -1
             yield -(-int(quota) // int(period))
-
-
-def instructions(cpuinfo: Path = CPUINFO) -> frozenset[str]:
-    """Return the names that Linux has for the processor's instructions; none where it tells nothing."""
-    try:
-        text = cpuinfo.read_text()
-    except OSError:
-        return frozenset()
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.M)
-    return frozenset(found[1].split() if found else ())
-
-
-def sums_up_in_16_bits(cpuinfo: Path = CPUINFO) -> bool:
-    """Tell whether the processor's one instruction for products of 8-bit integers adds two up in 16 bits: too few.
-
-    That of x86 before VNNI, which came with AVX-512 and, later, with AVX2's registers.
-    """
-    is_x86 = platform.machine() in {"x86_64", "AMD64"}
-    return is_x86 and instructions(cpuinfo).isdisjoint({"avx512_vnni", "avx_vnni"})

@@ -16,8 +16,9 @@ import numpy as np
 import onnxruntime
 
 from model.package.exact_sums import EXACT_SUMS, WEIGHTS_FOLDER, with_own_matrices
+from model.package.processor import sums_up_in_16_bits
 from service.engine.arrays import Array, View
-from service.engine.machine import sums_up_in_16_bits, usable_cores
+from service.engine.machine import usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
 from service.engine.providers import (
     CPU,
@@ -171,8 +172,8 @@ class Session:
         session_options.log_severity_level = 3
         if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
             session_options.add_session_config_entry(EXACT_SUMS, "1")
-            if model is None and self._native is None:
-                model = with_own_matrices(path)
+            if self._native is None and not options.openvino:
+                model = with_own_matrices(model or path) or model
         if self._native is not None:
             session_options.register_custom_ops_library(str(native_library()))
             for name, weight in self._shared.items():

@@ -105,6 +105,8 @@ def deberta(files: TokenizerFiles) -> Tokenizer:
 
 def albert(files: TokenizerFiles) -> Tokenizer:
     """Return ALBERT's, whose flags say what becomes of letters first; a text becomes `[CLS] … [SEP]`."""
+    if not files.flag("add_prefix_space", default=True):
+        raise CheckpointError(f"{files.folder}: add_prefix_space is False; without tokenizer.json it must be True")
     model = SentencePiece.read(files.path(*MODEL_FILES))
     tokenizer = model.tokenizer(model.vocabulary, UNKNOWN)
     quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]

@@ -216,6 +216,10 @@ SERVED: dict[str, dict[str, Any]] = {
         **{"logits_scaling": 2.0, "num_local_experts": 0, "layer_types": ["attention"] * 2, "eos_token_id": 2},
         **{"position_embedding_type": "rope", "shared_intermediate_size": 40},
     },
+    "exaone4, windowless": {
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 40, "sliding_window": None},
+        **{"layer_types": ["full_attention"] * 2, "eos_token_id": 2},
+    },
     "exaone4": {
         **{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 40, "sliding_window": 6},
         **{"layer_types": ["sliding_attention", "full_attention"], "eos_token_id": 2},
@@ -232,8 +236,8 @@ SERVED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("family", SERVED)
 async def test_the_service_generates_what_transformers_does(family: str, tmp_path: Path) -> None:
     common = {"vocab_size": 333, "intermediate_size": 40, "num_hidden_layers": 2, "max_position_embeddings": 90}
-    config = CLASSES[family][0](**{**common, **SERVED[family]}, bos_token_id=1, pad_token_id=0)
-    theirs = loud_weights(CLASSES[family][1](config), 0)
+    configure, build = CLASSES[family.partition(",")[0]]
+    theirs = loud_weights(build(configure(**{**common, **SERVED[family]}, bos_token_id=1, pad_token_id=0)), 0)
     package = exported(theirs, tmp_path)
     draw = random.Random(0)
     prompts = [[draw.randrange(3, 300) for _ in range(length)] for length in (5, 1, 37, 50, 12)]

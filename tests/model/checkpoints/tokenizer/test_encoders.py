@@ -105,6 +105,13 @@ def test_alberts_file_gives_the_ids_of_sentencepiece(flags: dict[str, bool], tmp
     assert_pairs_agree(ours, theirs)
 
 
+def test_an_albert_without_a_space_before_texts_needs_its_tokenizer_json(tmp_path: Path, train: Train) -> None:
+    train(PAGE, "spiece.model", **ALBERT)
+    write_json(tmp_path, tokenizer_config={"add_prefix_space": False})
+    with pytest.raises(CheckpointError, match=r"add_prefix_space is False; without tokenizer\.json it must be True"):
+        make_tokenizer(tmp_path, "albert")
+
+
 def without_accents(text: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKD", text) if unicodedata.category(letter)[0] != "M")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.machine import instructions
+from model.package.processor import instructions
 from service.engine.native.library import find_compilers
 
 _INSTRUCTIONS = instructions()
