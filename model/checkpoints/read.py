@@ -21,7 +21,9 @@ from model.checkpoints.bloom import BLOOM
 from model.checkpoints.deberta import DEBERTA
 from model.checkpoints.distilbert import DISTILBERT
 from model.checkpoints.electra import ELECTRA
+from model.checkpoints.ernie import ERNIE45
 from model.checkpoints.errors import CheckpointError, broken_values
+from model.checkpoints.exaone import EXAONE4
 from model.checkpoints.family import Family, HFConfig, load
 from model.checkpoints.files import CONFIG_FILE, SMALL_100, read_config
 from model.checkpoints.gemma import GEMMA3, GEMMA3_ENCODER
@@ -35,7 +37,7 @@ from model.checkpoints.heads import check_head, is_bare, purpose_of
 from model.checkpoints.images import read_image_format
 from model.checkpoints.jina import ALIBI, JINA
 from model.checkpoints.languages import languages_in_files, read_languages
-from model.checkpoints.llama import ERNIE45, EXAONE4, LLAMA, MISTRAL, OLMO2, QWEN2, QWEN3, SMOLLM3
+from model.checkpoints.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from model.checkpoints.logit_score import (
     NAME,
     LogitScore,
@@ -50,9 +52,11 @@ from model.checkpoints.marian import MARIAN, PEGASUS
 from model.checkpoints.modernbert import MODERNBERT, MODERNBERT_DECODER
 from model.checkpoints.mpnet import MPNET
 from model.checkpoints.nomic import NOMIC_BERT
+from model.checkpoints.olmo import OLMO2
 from model.checkpoints.opt import OPT
 from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.checkpoints.sentence import MODULES_FILE, PoolingMode, SentenceLayout, has_layout
+from model.checkpoints.smollm import SMOLLM3
 from model.checkpoints.t5 import MT5, MT5_ENCODER, T5, T5_ENCODER
 from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_reader, with_library
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
