@@ -194,7 +194,7 @@ def test_a_family_that_is_not_supported_is_refused_before_its_weights_come(
     packages: Packages, running_hub: LocalHub, add_model: AddModel
 ) -> None:
     add_model("tiny/new", model_type="brand_new")
-    with pytest.raises(CheckpointError, match=r"^tiny/new: the family 'brand_new' is not supported; one of bart"):
+    with pytest.raises(CheckpointError, match=r"^tiny/new: the family 'brand_new' is not supported; one of albert"):
         packages.find("tiny/new", FLOAT32)
 
     add_model("tiny/odd", hidden_act="mish")
