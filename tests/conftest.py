@@ -23,6 +23,7 @@ from model.config import (
     HeadConfig,
     NormConfig,
     PositionsConfig,
+    RelativeConfig,
     TransformerConfig,
     VisionConfig,
 )
@@ -87,6 +88,12 @@ TINY: dict[str, TransformerConfig] = {
 
 # With heads of 16 numbers, which our own operator attends with.
 TINY["wide_stories"] = replace(TINY["stories"], attention=AttentionConfig(2, num_kv_heads=1))
+# With scores that fall with the distance, too (ALiBi).
+TINY["falling_stories"] = replace(
+    TINY["stories"],
+    attention=AttentionConfig(2, num_kv_heads=1, relative=RelativeConfig("linear")),
+    positions=PositionsConfig("none"),
+)
 TINY["wide_translate"] = replace(TINY["translate"], attention=AttentionConfig(2))
 TINY["long_stories"] = replace(TINY["stories"], max_positions=512)
 TINY["embed"] = replace(TINY["sentiment"], head=default_head("embed"))
@@ -113,6 +120,7 @@ RECIPE_OF = {
     **PACKAGES,
     "encoder": "pretrain-encoder",
     "wide_stories": PACKAGES["stories"],
+    "falling_stories": PACKAGES["stories"],
     "long_stories": PACKAGES["stories"],
     "wide_translate": PACKAGES["translate"],
 }

@@ -52,7 +52,7 @@ async def answer(engine: Engine, package: TinyPackage, ids: list[int]) -> Answer
 
 @needs_instructions
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
-@pytest.mark.parametrize("name", ["wide_stories", "wide_translate"])
+@pytest.mark.parametrize("name", ["wide_stories", "falling_stories", "wide_translate"])
 async def test_answers_are_near_those_of_the_runtimes_attention(
     make_package: MakePackage, name: str, half_cache: bool
 ) -> None:
@@ -72,7 +72,7 @@ async def test_answers_are_near_those_of_the_runtimes_attention(
 
 @needs_instructions
 @pytest.mark.parametrize("precision", ["float32", "int8", "int8-static"])
-@pytest.mark.parametrize("name", ["wide_stories", "wide_translate"])
+@pytest.mark.parametrize("name", ["wide_stories", "falling_stories", "wide_translate"])
 async def test_with_a_cache_of_16_bits_answers_do_not_depend_on_company(
     make_package: MakePackage, name: str, precision: Precision
 ) -> None:
@@ -86,7 +86,7 @@ async def test_with_a_cache_of_16_bits_answers_do_not_depend_on_company(
 
 @needs_instructions
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
-@pytest.mark.parametrize("name", ["wide_stories", "wide_translate"])
+@pytest.mark.parametrize("name", ["wide_stories", "falling_stories", "wide_translate"])
 async def test_slots_between_which_others_rest_are_one_run_and_the_same_to_the_last_bit(
     make_package: MakePackage, name: str, half_cache: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

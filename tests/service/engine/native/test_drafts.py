@@ -108,7 +108,14 @@ async def guessed(package: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> Answ
 @pytest.mark.parametrize("half_cache", [False, True], ids=["", "16 bits"])
 @pytest.mark.parametrize("params", [GREEDY, DRAWN, replace(DRAWN, top_p=0.9), replace(DRAWN, top_k=5)])
 @pytest.mark.parametrize(
-    ("name", "right"), [("wide_stories", 0.0), ("wide_stories", 0.6), ("wide_stories", 1.0), ("wide_translate", 0.6)]
+    ("name", "right"),
+    [
+        ("wide_stories", 0.0),
+        ("wide_stories", 0.6),
+        ("wide_stories", 1.0),
+        ("falling_stories", 0.6),
+        ("wide_translate", 0.6),
+    ],
 )
 async def test_whatever_is_guessed_answers_are_the_same_to_the_last_bit(
     make_package: MakePackage,
