@@ -14,7 +14,7 @@ NormKind = Literal["layer", "rms"]
 NormPlacement = Literal["pre", "post", "sandwich", "output"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu", "tanh", "none"]
 HeadKind = Literal["words", "classify", "tag", "answer", "embed", "fill", "sparse", "pretrain"]
-Pooling = Literal["first", "mean", "last", "weighted"]
+Pooling = Literal["first", "mean", "last", "late", "weighted"]
 Distillation = Literal["none", "token", "head"]
 
 HEADS_OF: dict[Architecture, tuple[HeadKind, ...]] = {
@@ -254,7 +254,9 @@ class HeadConfig(Checked):
     GROUP = "head."
     kind: HeadKind = "words"
     num_labels: int = 0  # classify, tag, answer
-    pooling: Pooling = "first"  # classify, embed: CLS, the mean, the last token; `weighted`: see `WeightedVectorHead`
+    # classify, embed: CLS, the mean, the last token; `late`: the mean behind the map, activation and norm (classify);
+    # `weighted`: see `WeightedVectorHead` (embed).
+    pooling: Pooling = "first"
     dense: bool = False
     dense_bias: bool = True
     activation: Activation = "tanh"  # behind the dense map
@@ -270,6 +272,8 @@ class HeadConfig(Checked):
         self._check_at_least(0, "num_labels")
         weighted = self.pooling == "weighted"
         self._check("pooling", not weighted or self.kind == "embed", "one of first, mean, last unless kind is embed")
+        is_early = self.pooling != "late" or self.kind == "classify"
+        self._check("pooling", is_early, "one of first, mean, last unless kind is classify")
         self._check("dense", not (weighted and self.dense), "False where pooling is weighted")
         self._check("norm", not (weighted and self.norm), "False where pooling is weighted")
         fits = self.width is None or (self.width >= 1 and self.dense and self.kind == "embed")

@@ -85,14 +85,19 @@ class LabelHead(Head):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.pool = POOLINGS[config.head.pooling]
+        self.is_late = config.head.pooling == "late"
+        self.pool = mean if self.is_late else POOLINGS[config.head.pooling]
         self.transform = Transform(config, config.head, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.d_model, config.head.num_labels, bias=config.head.bias)
 
     def forward(self, read: Read) -> Tensor:
         """Return the logits, (B, num_labels)."""
-        return self.output(self.dropout(self.transform(self.pool(read))))
+        if self.is_late:
+            pooled = self.pool(replace(read, hidden=self.transform(read.hidden)))
+        else:
+            pooled = self.transform(self.pool(read))
+        return self.output(self.dropout(pooled))
 
 
 class TokenLabelHead(Head):

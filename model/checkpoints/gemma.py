@@ -17,7 +17,7 @@ from model.checkpoints.rope import layers_with_window
 from model.config import HeadConfig, HeadKind, TransformerConfig
 
 
-def gemma3_config(config: HFConfig) -> TransformerConfig:
+def gemma3_config(config: HFConfig, encoder_head: HeadConfig | None = None) -> TransformerConfig:
     """Return our configuration of a Gemma 3, where every sixth layer sees everything unless the file says otherwise."""
     require(config, attn_logit_softcapping=None, final_logit_softcapping=None)
     every = config["sliding_window_pattern"]
@@ -29,16 +29,13 @@ def gemma3_config(config: HFConfig) -> TransformerConfig:
         local=layers_with_window(config, local),
         scale=config["query_pre_attn_scalar"] ** -0.5,
     )
-    return configure(config, heads, is_gemma=True)
+    return configure(config, heads, is_gemma=True, encoder_head=encoder_head)
 
 
 def gemma3_encoder_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Gemma 3 that is an encoder; a token sees half of the window to either side."""
     require(config, use_bidirectional_attention=True)
-    kind = head_kind(config, ENCODER_HEADS)
-    made = gemma3_config(config)
-    layers = made.num_decoder_layers
-    return replace(made, architecture="encoder", num_encoder_layers=layers, num_decoder_layers=0, head=HeadConfig(kind))
+    return gemma3_config(config, HeadConfig(head_kind(config, ENCODER_HEADS)))
 
 
 ALL_NORMS = {
@@ -73,5 +70,6 @@ GEMMA3_ENCODER = replace(
     configure=gemma3_encoder_config,
     names=with_prefix(NAMES, "decoder.", "encoder."),
     defaults={**GEMMA3_DEFAULTS, "is_causal": False},
+    harmless=HARMLESS | field_names("tie_word_embeddings"),
     heads=ENCODER_HEADS,
 )

@@ -17,6 +17,7 @@ from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
     FeedForwardConfig,
+    HeadConfig,
     NormConfig,
     TransformerConfig,
 )
@@ -73,21 +74,27 @@ def attention(
     )
 
 
-def configure(config: HFConfig, heads: AttentionConfig, *, is_gemma: bool = False) -> TransformerConfig:
-    """Return our configuration with an attention; Gemma's embeddings are scaled, and its norms twice as many."""
-    name = activation(config["hidden_activation" if is_gemma else "hidden_act"])
+def configure(
+    config: HFConfig, heads: AttentionConfig, *, is_gemma: bool = False, encoder_head: HeadConfig | None = None
+) -> TransformerConfig:
+    """Return our configuration with an attention: a decoder's, unless an encoder's head is given.
+
+    Gemma's embeddings are scaled, and its norms twice as many.
+    """
+    name, layers = activation(config["hidden_activation" if is_gemma else "hidden_act"]), config["num_hidden_layers"]
     return TransformerConfig(
-        architecture="decoder",
+        architecture="decoder" if encoder_head is None else "encoder",
         vocab_size=config["vocab_size"],
         d_model=config["hidden_size"],
         attention=heads,
         feed_forward=FeedForwardConfig(config["intermediate_size"], name, gated=True, bias=config["mlp_bias"]),
-        num_decoder_layers=config["num_hidden_layers"],
+        num_decoder_layers=layers if encoder_head is None else 0,
+        num_encoder_layers=0 if encoder_head is None else layers,
         max_positions=config["max_position_embeddings"],
         positions=rotary_positions(config, has_windows=heads.window is not None, by_type=is_gemma),
         norm=NormConfig("rms", "sandwich" if is_gemma else "pre", epsilon=config["rms_norm_eps"], bias=False),
         embeddings=EmbeddingsConfig(scale=is_gemma),
-        head=decoder_head(config),
+        head=encoder_head or decoder_head(config),
         dropout=0.0,
     )
 

@@ -23,6 +23,7 @@ from model.checkpoints.distilbert import DISTILBERT
 from model.checkpoints.electra import ELECTRA
 from model.checkpoints.ernie import ERNIE45
 from model.checkpoints.errors import CheckpointError, broken_values
+from model.checkpoints.eurobert import EUROBERT
 from model.checkpoints.exaone import EXAONE4
 from model.checkpoints.family import Family, HFConfig, load
 from model.checkpoints.files import CONFIG_FILE, SMALL_100, read_config
@@ -76,6 +77,7 @@ FAMILIES: dict[str, Family] = {  # by `model_type`
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
     "ernie4_5": ERNIE45,
+    "eurobert": EUROBERT,
     "exaone4": EXAONE4,
     "gemma3_text": GEMMA3,
     "gpt2": GPT2,

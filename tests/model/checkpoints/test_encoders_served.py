@@ -41,6 +41,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ElectraForQuestionAnswering": ("answer", {**BERT, "embedding_size": 20, "type_vocab_size": 2}),
     "ElectraForMaskedLM": ("fill", {**BERT, "embedding_size": 20, "type_vocab_size": 2}),
     "AlbertForMaskedLM": ("fill", {**BERT, "num_hidden_layers": 3, "embedding_size": 20, "type_vocab_size": 2}),
+    "EuroBertForSequenceClassification": ("classify", {**BERT, "num_labels": 3, "num_key_value_heads": 2}),
+    "EuroBertForMaskedLM": ("fill", {**BERT, "mlp_bias": True}),
     "GteForSequenceClassification": (
         "classify",
         {

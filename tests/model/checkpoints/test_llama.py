@@ -61,7 +61,7 @@ def random_config(family: str, seed: int) -> Any:
     }
     rope = {"rope_type": "default", "rope_theta": theta}
     slower = {"rope_type": "linear", "factor": 2.5}
-    scaled = {**rope, **draw.choice([slower, {**LLAMA3, "original_max_position_embeddings": 16}])}
+    scaled = {**rope, **(slower, {**LLAMA3, "original_max_position_embeddings": 16})[seed % 2]}
     act = draw.choice(["silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
     if family == "gemma3":
         sizes |= {"hidden_activation": act, "attention_bias": draw.choice([True, False])}

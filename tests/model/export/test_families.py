@@ -86,6 +86,16 @@ FAMILIES: dict[str, TransformerConfig] = {
         embeddings=EmbeddingsConfig(norm=True),
         head=default_head("tag", 5),
     ),
+    "eurobert, to classify": TransformerConfig(
+        "encoder",
+        **SIZES,
+        num_encoder_layers=2,
+        attention=AttentionConfig(4, num_kv_heads=2, qkv_bias=False, output_bias=False),
+        positions=PositionsConfig("rotary"),
+        norm=RMS,
+        feed_forward=FeedForwardConfig(48, "silu", gated=True, bias=False),
+        head=HeadConfig("classify", 3, "late", dense=True, activation="gelu", bias=True),
+    ),
     "roberta, to fill": TransformerConfig(
         "encoder",
         **SIZES,
