@@ -28,6 +28,10 @@ class Checked:
         for field in names:
             self._check(field, getattr(self, field) >= least, f"at least {least}")
 
+    def _check_ascending(self, field: str) -> None:
+        layers = list(getattr(self, field))
+        self._check(field, layers == sorted({*layers}), "numbers of layers, each once, in order")
+
     def _check_choices(self) -> None:
         for field, hint in _hints(type(self)).items():
             if get_origin(hint) is Literal:

@@ -78,9 +78,8 @@ class AttentionConfig(Checked):
         self._check("head_dim", self.head_dim is None or self.head_dim >= 1, "at least 1")
         self._check("scale", self.scale is None or self.scale > 0, "greater than 0")
         self._check("window", self.window is None or self.window >= 1, "at least 1")
-        layers = self.local_layers
-        self._check("local_layers", list(layers) == sorted({*layers}), "numbers of layers, each once, in order")
-        has_both = (self.window is None) == (not layers)
+        self._check_ascending("local_layers")
+        has_both = (self.window is None) == (not self.local_layers)
         self._check("local_layers", has_both, f"of layers, if there is a window, and only then ({self.window})")
 
 
@@ -138,9 +137,9 @@ class PositionsConfig(Checked):
         self._check("local_base", self.local_base is None or self.local_base > 1, "greater than 1")
         for field in ("local_base", "rotary_dim", "scaling"):
             self._check(field, self.kind == "rotary" or getattr(self, field) is None, "None unless kind is rotary")
-        layers = self.unturned_layers
-        self._check("unturned_layers", self.kind == "rotary" or not layers, "left out unless kind is rotary")
-        self._check("unturned_layers", list(layers) == sorted({*layers}), "numbers of layers, each once, in order")
+        is_rotary = self.kind == "rotary"
+        self._check("unturned_layers", is_rotary or not self.unturned_layers, "left out unless kind is rotary")
+        self._check_ascending("unturned_layers")
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from model.config import (
 def bloom_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BLOOM, some of whose fields have two names."""
     require(config, apply_residual_connection_post_layernorm=False)
-    sizes = {name: either(config, old, name) for old, name in OLD_NAMES.items()}
-    d_model, heads, layers = (sizes[name] or CLASS_DEFAULTS[name] for name in OLD_NAMES.values())
+    d_model, heads, layers = (either(config, old, name, CLASS_DEFAULTS[name]) for old, name in OLD_NAMES.items())
     return TransformerConfig(
         architecture="decoder",
         vocab_size=config["vocab_size"],

@@ -22,7 +22,7 @@ def eurobert_config(config: HFConfig) -> TransformerConfig:
 
 def _head(config: HFConfig) -> HeadConfig:
     """Return the head that a checkpoint has."""
-    kind, pooling = head_kind(config, HEADS), either(config, "clf_pooling", "classifier_pooling") or "late"
+    kind, pooling = head_kind(config, HEADS), either(config, "clf_pooling", "classifier_pooling", "late")
     if pooling not in POOLINGS:
         raise CheckpointError(unsupported("classifier_pooling", pooling, f"only {', '.join(POOLINGS)} are supported"))
     words = HeadConfig("fill", bias=config["mlp_bias"], tied=config["tie_word_embeddings"])

@@ -89,15 +89,15 @@ class Fields(Mapping[str, Any]):
                 raise CheckpointError(unsupported(name, value, UNKNOWN, self._file))
 
 
-def either(config: Mapping[str, Any], old: str, name: str) -> Any:
-    """Return the value of a field that a file may have under either name, None where it has none.
+def either(config: Mapping[str, Any], old: str, name: str, otherwise: Any = None) -> Any:
+    """Return the value of a field that a file may have under either name, `otherwise` where it has none.
 
     Raises `CheckpointError` for two values.
     """
     given = [config[field] for field in (name, old) if config[field] is not None]
     if given[1:] and given[0] != given[1]:
         raise CheckpointError(unsupported(old, given[1], f"{name} says otherwise"))
-    return given[0] if given else None
+    return given[0] if given else otherwise
 
 
 def unsupported(name: str, value: object, why: str, file: str = CONFIG_FILE) -> str:

@@ -61,8 +61,7 @@ OLD_VALUES: dict[str, Any] = {  # of that code's fields, the only ones that tran
 def nomic_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a NomicBERT."""
     require(config, **OLD_VALUES)
-    sizes = {ours: either(config, old, ours) for old, ours in OLD_NAMES.items()}
-    sizes = {name: CLASS_DEFAULTS[name] if value is None else value for name, value in sizes.items()}
+    sizes = {name: either(config, old, name, CLASS_DEFAULTS[name]) for old, name in OLD_NAMES.items()}
     waves = {name: config[name] for name in ("rope_parameters", "rope_scaling", "rope_local_base_freq")}
     waves |= {"max_position_embeddings": sizes["max_position_embeddings"], "rope_theta": config["rotary_emb_base"]}
     name = activation(config["hidden_act"])

@@ -32,15 +32,14 @@ def smooth(graph: Graph, ranges: Ranges) -> Ranges:
         behind[product.given].append(product)
     sizes: dict[tuple[str, ...], Array] = {}  # of what the same matrices are given, which several layers may share
     for name, products in behind.items():
-        matrices = tuple(product.weight for product in products)
-        sizes[matrices] = np.maximum(sizes.get(matrices, 0), ranges[name].sizes)
+        sizes[_matrices(products)] = np.maximum(sizes.get(_matrices(products), 0), ranges[name].sizes)
     users, smoothed, nodes = graph.users(), dict(ranges), []
     for node in graph.nodes:
         nodes.append(node)
         name, products = node.output[0], behind[node.output[0]]
         if node.op_type not in NORMS or not products or any(each.is_transposed for each in products):
             continue
-        scales = _scales(sizes[tuple(product.weight for product in products)], products)
+        scales = _scales(sizes[_matrices(products)], products)
         if len(products) == len(users[name]):
             _divide_weights(graph, node, scales)
         elif _gain(ranges[name], scales, products) < GAIN:
@@ -56,6 +55,10 @@ def smooth(graph: Graph, ranges: Ranges) -> Ranges:
     graph.nodes = nodes
     graph.drop_unused()
     return smoothed
+
+
+def _matrices(products: list[Product]) -> tuple[str, ...]:
+    return tuple(product.weight for product in products)
 
 
 def _scales(sizes: Array, products: list[Product]) -> Array:
