@@ -234,6 +234,12 @@ def attention_maps(attention: str) -> tuple[str, ...]:
     return tuple(f"{attention}.{name}" for name in ("query", "key", "value"))
 
 
+def projections(theirs: str, attention: str) -> dict[str, str]:
+    """Return the names of an attention's maps where they are called `q_proj`, `k_proj`, `v_proj` and `o_proj`."""
+    ours = (*attention_maps(attention), f"{attention}.output")
+    return {f"{theirs}.{letter}_proj": target for letter, target in zip("qkvo", ours, strict=True)}
+
+
 def joined(theirs: str, *ours: str) -> dict[str, Parts]:
     """Return the names of a linear map that is several of ours, one below the other."""
     return {

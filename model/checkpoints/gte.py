@@ -20,6 +20,7 @@ from model.checkpoints.family import (
     attention_maps,
     joined,
     norms_and_biases,
+    projections,
     require,
 )
 from model.checkpoints.fields import field_names, unsupported
@@ -86,10 +87,7 @@ BODY: Names = {
     **{name: target for name, target in bert.BODY.items() if name.startswith("embeddings.")},
     **norms_and_biases(
         {
-            f"{LAYER}.self_attn.q_proj": f"{BLOCK}.self_attention.query",
-            f"{LAYER}.self_attn.k_proj": f"{BLOCK}.self_attention.key",
-            f"{LAYER}.self_attn.v_proj": f"{BLOCK}.self_attention.value",
-            f"{LAYER}.self_attn.o_proj": f"{BLOCK}.self_attention.output",
+            **projections(f"{LAYER}.self_attn", f"{BLOCK}.self_attention"),
             f"{LAYER}.post_attention_layernorm": f"{BLOCK}.self_attention_residual.norm",
             f"{LAYER}.mlp.down_proj": f"{BLOCK}.feed_forward.contract",
             f"{LAYER}.post_mlp_layernorm": f"{BLOCK}.feed_forward_residual.norm",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
-from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases
+from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, projections
 from model.checkpoints.fields import field_names
 from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
@@ -104,10 +104,7 @@ MAPS: Names = {
     "embed_tokens.weight": "embeddings.words.weight",
     **norms_and_biases(
         {
-            "layers.{}.self_attn.q_proj": f"{BLOCK}.self_attention.query",
-            "layers.{}.self_attn.k_proj": f"{BLOCK}.self_attention.key",
-            "layers.{}.self_attn.v_proj": f"{BLOCK}.self_attention.value",
-            "layers.{}.self_attn.o_proj": f"{BLOCK}.self_attention.output",
+            **projections("layers.{}.self_attn", f"{BLOCK}.self_attention"),
             "layers.{}.mlp.gate_proj": f"{BLOCK}.feed_forward.gate",
             "layers.{}.mlp.up_proj": f"{BLOCK}.feed_forward.expand",
             "layers.{}.mlp.down_proj": f"{BLOCK}.feed_forward.contract",

@@ -18,6 +18,7 @@ from model.checkpoints.family import (
     attention_maps,
     joined,
     norms_and_biases,
+    projections,
     require,
 )
 from model.checkpoints.fields import either, field_names
@@ -115,10 +116,7 @@ HARMLESS = (
 
 LAYER, OLD_LAYER, BLOCK = "layers.{}", "encoder.layers.{}", "encoder.blocks.{}"
 WEIGHTS = {
-    f"{LAYER}.self_attn.q_proj": f"{BLOCK}.self_attention.query",
-    f"{LAYER}.self_attn.k_proj": f"{BLOCK}.self_attention.key",
-    f"{LAYER}.self_attn.v_proj": f"{BLOCK}.self_attention.value",
-    f"{LAYER}.self_attn.o_proj": f"{BLOCK}.self_attention.output",
+    **projections(f"{LAYER}.self_attn", f"{BLOCK}.self_attention"),
     f"{LAYER}.mlp.up_proj": f"{BLOCK}.feed_forward.expand",
     f"{LAYER}.mlp.gate_proj": f"{BLOCK}.feed_forward.gate",
     f"{LAYER}.mlp.down_proj": f"{BLOCK}.feed_forward.contract",
