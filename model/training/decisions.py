@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from model.card import Card
-from model.checked import flat
+from model.checked import ConfigError, flat
+from model.config import TransformerConfig
 from model.package.manifest import sha256_of
 from model.training.errors import RunError
 from model.training.objectives import Objective
@@ -82,10 +83,12 @@ def hashes_of(files: Iterable[Path], folder: Path) -> dict[str, str]:
 def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
     """Refuse to go on with a run that was begun otherwise; raises `RunError`, which names the first difference.
 
-    What only one of two versions of this software notes, and is nothing there, decides nothing.
+    What only one of two versions of this software notes, and is nothing there, decides nothing; nor does a field of
+    the model that an older version had not, and that has its default now.
     """
+    then, now = (Decisions(**noted.to_dict()) for noted in (replace(then, model=_with_defaults(then.model)), now))
     before = {FORMER.get(name, name): value for name, value in then.named()}
-    after = dict(Decisions(**now.to_dict()).named())
+    after = dict(now.named())
     for name in before | after:
         is_in_both = name in before and name in after
         if before.get(name) != after.get(name) and (is_in_both or before.get(name) or after.get(name)):
@@ -93,6 +96,14 @@ def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
                 f"{folder}: the run was begun with {name} {_told(before, name)}, and now it is {_told(after, name)}; "
                 "put back what it was, train into another folder, or remove this one to begin anew"
             )
+
+
+def _with_defaults(model: dict[str, Any]) -> dict[str, Any]:
+    """Return a model's configuration with all fields that there are now; what cannot be read is left as it is."""
+    try:
+        return TransformerConfig.from_dict(model).to_dict()
+    except ConfigError:
+        return model
 
 
 def _told(values: Mapping[str, Any], name: str) -> str:

@@ -219,6 +219,22 @@ def test_what_only_another_version_notes_and_is_nothing_there_decides_nothing(be
         check_unchanged(Path("run"), replace(begun, recipe={**begun.recipe, "once_there_was": 3}), begun)
 
 
+def test_fields_of_the_model_that_an_older_version_had_not_decide_nothing_while_they_have_their_default(
+    begun: Decisions,
+) -> None:
+    attention = {name: value for name, value in begun.model["attention"].items() if name != "qk_norm_of"}
+    then = replace(begun, model={**begun.model, "attention": attention})
+    check_unchanged(Path("run"), then, begun)
+
+    now = replace(begun, model={**begun.model, "attention": {**attention, "qk_norm_of": "heads"}})
+    with pytest.raises(RunError, match=r"model\.attention\.qk_norm_of head, and now it is heads"):
+        check_unchanged(Path("run"), then, now)
+
+    unknown = replace(begun, model={**begun.model, "once_there_was": 3})
+    with pytest.raises(RunError, match=r"model\.once_there_was 3, and now it is not there"):
+        check_unchanged(Path("run"), unknown, begun)
+
+
 def test_fields_by_their_former_names_decide_the_same(begun: Decisions) -> None:
     former = {now: then for then, now in FORMER.items()}
     then = replace(begun, recipe={former.get(name, name): value for name, value in begun.recipe.items()})
