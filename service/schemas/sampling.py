@@ -22,7 +22,8 @@ class SamplingRequest(DecodingRequest):
         None,
         ge=0,
         le=MAX_INT32,
-        description="most tokens to generate for each choice; 128; with echo there may be none",
+        description="most tokens to generate for each choice; 128, and in a conversation as many as there is room for; "
+        "with echo there may be none",
     )
     temperature: float | None = Field(None, ge=0, le=10, description="0 is greedy; 0.8")
     top_k: int | None = Field(None, ge=0, le=1_000_000, description="sample from the k likeliest tokens; 0 is all")

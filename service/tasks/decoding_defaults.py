@@ -10,6 +10,7 @@ from service.engine.beam_search import BeamParams
 from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
 from service.engine.grammar import Grammar
+from service.engine.room import longest_narrow
 from service.engine.sampling_params import SamplingParams
 from service.errors import InvalidRequest
 from service.schemas import DecodingRequest, GenerateRequest
@@ -18,7 +19,8 @@ from service.tasks.texts import as_list, check_ids
 Value = TypeVar("Value")
 
 TEMPERATURE = 0.8  # of continuations; other tasks are greedy
-TOKENS = 128
+TOKENS = 128  # of an output; a conversation's answer may be longer
+MAX_LOGPROBS = 136_000  # of one answer: about eight megabytes, and a collection of garbage of 35 ms
 
 
 class DecodingDefaults:
@@ -71,7 +73,22 @@ class DecodingDefaults:
             package = (self._package.max_length or 0) - prompt_tokens
         if expected is not None:
             package = min(expected, package or expected)
-        return min(_first(request.max_tokens, package, TOKENS), self._longest - prompt_tokens)
+        ours = TOKENS
+        if isinstance(request, GenerateRequest) and request.messages is not None:
+            ours = max(TOKENS, self._room_for_answer(request, prompt_tokens))
+        return min(_first(request.max_tokens, package, ours), self._longest - prompt_tokens)
+
+    def _room_for_answer(self, request: GenerateRequest, prompt_tokens: int) -> int:
+        """Return how long an answer may become that the model ends where it is complete, in a conversation.
+
+        So long that others find room beside it, and that its log probabilities, if asked for, are not refused.
+        """
+        width = self.beam_size(request, wanted=request.n)
+        most = longest_narrow(self._engine.scheduler.budget, width) - prompt_tokens
+        if request.logprobs is None:
+            return most
+        echoed = prompt_tokens if request.echo else 0
+        return min(most, MAX_LOGPROBS // (request.n * (1 + request.logprobs)) - echoed)
 
     def search(
         self,

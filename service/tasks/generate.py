@@ -23,7 +23,7 @@ from service.schemas import (
     UsageEvent,
 )
 from service.tasks.choices import ChoiceText, Piece, SampledChoice, SearchedChoices
-from service.tasks.decoding_defaults import DecodingDefaults
+from service.tasks.decoding_defaults import MAX_LOGPROBS, DecodingDefaults
 from service.tasks.grammars import Grammars
 from service.tasks.output_reader import OutputReader, reader_of
 from service.tasks.pool import Pool
@@ -32,8 +32,6 @@ from service.tasks.said import whole_calls
 from service.tasks.task import check_beam_size, check_memory, not_for
 from service.tasks.tools.calling import check_calling, grammar_of
 from service.turns import Turn
-
-MAX_LOGPROBS = 136_000  # of one answer: about eight megabytes, and a collection of garbage of 35 ms
 
 
 class Generate:
