@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ settings.load_profile("suite")
 
 for name in [name for name in os.environ if name.startswith("TRIFOLD_")]:
     del os.environ[name]  # whatever service its caller runs
-torch.set_num_threads(1)  # tiny tensors are faster without threads that wait for one another
+# Tiny tensors are faster without threads that wait for one another, in processes that tests start, too.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 TEXTS = [
     "Once upon a time there was a little dog. He liked to play in the garden with his red ball.",
@@ -213,6 +215,13 @@ def with_manifest(package: TinyPackage, folder: Path, **changes: Any) -> Path:
     path = copy / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "name": folder.name, **changes}))
     return copy
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """After a test of what sets torch's threads, such as a benchmark, the next ones have one again."""
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
