@@ -17,7 +17,7 @@ serve: $(VENV)/.serve
 	$(BIN)/python -m service
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 test-clients: $(VENV)/.dev .venv-clients/.lm-eval
 	$(BIN)/python -m pytest -m own_environment tests/integration/service/clients

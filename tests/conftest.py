@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from tokenizers import Tokenizer
+from xdist.scheduler import LoadScopeScheduling
 
 from model.architectures import Transformer, build
 from model.config import (
@@ -45,6 +46,7 @@ for name in [name for name in os.environ if name.startswith("TRIFOLD_")]:
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
+INTEGRATION = "tests/integration"
 TEXTS = [
     "Once upon a time there was a little dog. He liked to play in the garden with his red ball.",
     "The film was good and the actors were great, but the story was not so good.",
@@ -140,12 +142,20 @@ CARDS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file together, whose fixtures are made once, and all that start the service, one by one."""
-    for item in items:
-        group = "the service" if item.get_closest_marker("integration") else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Keeps the tests of a file together, whose fixtures are made once, and all that start the service, one by one.
+
+    Marks of groups would say the same, but with pytest 9.2 pytest-xdist 3.8 passes over them
+    (https://github.com/pytest-dev/pytest-xdist/issues/1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return INTEGRATION if nodeid.startswith(f"{INTEGRATION}/") else nodeid.split("::", maxsplit=1)[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Say how the tests are shared out among several processes."""
+    return ByFile(config, log)
 
 
 @dataclass(frozen=True)
