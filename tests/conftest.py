@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -156,6 +157,12 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Say how the tests are shared out among several processes."""
     return ByFile(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over what all tests have imported; looking at it took a third of their time."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True)

@@ -16,3 +16,5 @@ def frozen() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as the tests after it want it, too
