@@ -278,6 +278,7 @@ def test_a_refusal_says_what_to_do(
     hub: Hub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch, status: int, advice: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_none")
+    monkeypatch.setattr("time.sleep", lambda _: None)  # between tries
     add_model("tiny/bert").refusals = [status] * 20
     with pytest.raises(HubError, match=rf"tiny/bert: http://\S+ answered with status {status}; .*{advice}") as caught:
         download(hub)
