@@ -13,7 +13,7 @@ from service.engine.logprobs import scored
 from service.engine.sampling_params import Row, SamplingParams
 from service.engine.shortlist import FEW, SHORTLIST, Shortlist, draw_from, length_for, temperature_of
 
-VOCABULARY, DRAWS = 40, 20_000
+VOCABULARY, DRAWS = 40, 8_000
 
 
 def logits_of(seed: int = 0) -> Floats:
@@ -76,7 +76,7 @@ def test_every_token_comes_as_often_as_its_probability(params: dict[str, Any], c
         return
     shares = np.array([seen[token] for token in range(VOCABULARY)]) / DRAWS
 
-    np.testing.assert_allclose(shares, probabilities(logits, row), atol=0.015)
+    np.testing.assert_allclose(shares, probabilities(logits, row), atol=0.02)
 
 
 def test_a_filter_that_the_shortlist_holds_is_decided_by_it() -> None:
