@@ -11,7 +11,7 @@ from loadtests.hostile.attacks import LONG_STREAM
 from loadtests.hostile.bodies import BODY_LIMIT, Body, bodies
 from loadtests.hostile.wire import Address
 from service.schemas import GenerateRequest
-from service.tasks.generate import MAX_LOGPROBS
+from service.tasks.decoding_defaults import MAX_LOGPROBS
 
 BODIES = {body.name: body for body in bodies()}
 BROKEN = {"2 MB, nested lists", "broken JSON", "broken UTF-8", "chunks of no size"}
