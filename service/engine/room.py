@@ -27,11 +27,6 @@ def tokens_of(sequence: Sequence, budget: KVBudget) -> int:
     return budget.cost(sequence.width, sequence.longest, len(sequence.source_ids or ()))
 
 
-def longest_narrow(budget: KVBudget, width: int) -> int:
-    """Return how many tokens a sequence of so many rows and no source may come to hold, and is not wide."""
-    return budget.tokens // WIDE // width // budget.step * budget.step
-
-
 class _Resource:
     """Slots, or tokens of memory."""
 

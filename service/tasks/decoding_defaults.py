@@ -10,7 +10,6 @@ from service.engine.beam_search import BeamParams
 from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
 from service.engine.grammar import Grammar
-from service.engine.room import longest_narrow
 from service.engine.sampling_params import SamplingParams
 from service.errors import InvalidRequest
 from service.schemas import DecodingRequest, GenerateRequest
@@ -81,10 +80,11 @@ class DecodingDefaults:
     def _room_for_answer(self, request: GenerateRequest, prompt_tokens: int) -> int:
         """Return how long an answer may become that the model ends where it is complete, in a conversation.
 
-        So long that others find room beside it, and that its log probabilities, if asked for, are not refused.
+        So long that as many others as there are slots find memory for theirs, and that its log probabilities, if asked
+        for, are not refused.
         """
-        width = self.beam_size(request, wanted=request.n)
-        most = longest_narrow(self._engine.scheduler.budget, width) - prompt_tokens
+        scheduler, rows = self._engine.scheduler, self.beam_size(request, wanted=request.n)
+        most = scheduler.budget.tokens // scheduler.limits.max_slots // rows
         if request.logprobs is None:
             return most
         echoed = prompt_tokens if request.echo else 0
