@@ -86,9 +86,8 @@ def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
     What only one of two versions of this software notes, and is nothing there, decides nothing; nor does a field of
     the model that an older version had not, and that has its default now.
     """
-    then, now = (Decisions(**noted.to_dict()) for noted in (replace(then, model=_with_defaults(then.model)), now))
-    before = {FORMER.get(name, name): value for name, value in then.named()}
-    after = dict(now.named())
+    noted, after = _by_name(replace(then, model=_with_defaults(then.model))), _by_name(now)
+    before = {FORMER.get(name, name): value for name, value in noted.items()}
     for name in before | after:
         is_in_both = name in before and name in after
         if before.get(name) != after.get(name) and (is_in_both or before.get(name) or after.get(name)):
@@ -96,6 +95,11 @@ def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
                 f"{folder}: the run was begun with {name} {_told(before, name)}, and now it is {_told(after, name)}; "
                 "put back what it was, train into another folder, or remove this one to begin anew"
             )
+
+
+def _by_name(decisions: Decisions) -> dict[str, Any]:
+    """Return all values as JSON gives them back, whether they were read or have just been made."""
+    return dict(Decisions(**decisions.to_dict()).named())
 
 
 def _with_defaults(model: dict[str, Any]) -> dict[str, Any]:
