@@ -154,6 +154,7 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no 
         return INTEGRATION if nodeid.startswith(f"{INTEGRATION}/") else nodeid.split("::", maxsplit=1)[0]
 
 
+@pytest.hookimpl(optionalhook=True)  # there is none in a process without pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """Say how the tests are shared out among several processes."""
     return ByFile(config, log)

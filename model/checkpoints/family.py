@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor
 
 from model.architectures import Transformer, build
@@ -87,6 +88,10 @@ class Family:
         computed = self.computed | self.unused.get(stored, frozenset())
         return replace(self, names={**self.names, **own}, computed=computed)
 
+    def has_elsewhere(self, name: str) -> bool:
+        """Tell whether a tensor is of a head that the family may have, though of another than this one."""
+        return any(_pattern(self, name) in {*self.heads[kind], *self.unused.get(kind, ())} for kind in self.heads)
+
     def to_config(self, config: HFConfig) -> TransformerConfig:
         """Return our configuration of a config.json; raises `CheckpointError` for a field that is not supported."""
         fields = Fields(config, self.defaults)
@@ -155,9 +160,14 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
         return config
     names = {target: name for name in tensors for target in targets_of(family, name)}
     output = next((names[target] for target in OUTPUTS if target in names), None)
-    if not config.head.tied or output is None or WORDS not in names or tensors[output].equal(tensors[names[WORDS]]):
+    if not config.head.tied or output is None or WORDS not in names or _equal(tensors[output], tensors[names[WORDS]]):
         return config
     return replace(config, head=replace(config.head, tied=False))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    kind = torch.promote_types(one.dtype, other.dtype)  # what an adapter has changed has more digits
+    return one.shape == other.shape and one.to(kind).equal(other.to(kind))
 
 
 def _values(
@@ -187,11 +197,16 @@ def targets_of(family: Family, name: str) -> list[str]:
     return [target.format(*layer) for target in (entry.targets if isinstance(entry, Parts) else (entry,))]
 
 
-def _pattern(family: Family, name: str) -> str:
+def plain_name(family: Family, name: str) -> str:
+    """Return a tensor's name without what differs between files of the same model."""
     # Checkpoints that came from TensorFlow name the parts of a norm otherwise.
     short = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     prefix = next((prefix for prefix in family.prefixes if short.startswith(prefix)), "")
-    return NUMBER.sub("{}", short.removeprefix(prefix), count=1)
+    return short.removeprefix(prefix)
+
+
+def _pattern(family: Family, name: str) -> str:
+    return NUMBER.sub("{}", plain_name(family, name), count=1)
 
 
 def require(config: HFConfig, **values: object) -> None:

@@ -17,6 +17,9 @@ TRAINERS = "checkpoint-"  # and a number of steps: what a Trainer calls the fold
 SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
 
 
+JOINED = "joined-adapter"  # in a folder of ours: a link to the adapter whose base the rest is
+
+
 @dataclass(frozen=True)
 class WeightFormat:
     """How weights are kept: in one file, or in the parts that an index lists."""
@@ -44,18 +47,35 @@ class WeightFormat:
         return names
 
 
-SAFETENSORS = WeightFormat("model.safetensors", "model.safetensors.index.json")
-PICKLE = WeightFormat("pytorch_model.bin", "pytorch_model.bin.index.json")
+@dataclass(frozen=True)
+class Weights:
+    """How the weights of a model, or of an adapter, are called in either format."""
+
+    safetensors: WeightFormat
+    pickle: WeightFormat
+
+    def formats(self, *, allow_pickle: bool) -> Sequence[WeightFormat]:
+        """Return the formats to look for, the best first. Pickle can run code of its author's, and is no default."""
+        return (self.safetensors, self.pickle) if allow_pickle else (self.safetensors,)
 
 
-def formats(*, allow_pickle: bool) -> Sequence[WeightFormat]:
-    """Return the formats to look for, the best first. Pickle can run code of its author's, and is never a default."""
-    return (SAFETENSORS, PICKLE) if allow_pickle else (SAFETENSORS,)
+def _weights(name: str, pickle: str) -> Weights:
+    return Weights(*(WeightFormat(file, f"{file}.index.json") for file in (f"{name}.safetensors", f"{pickle}.bin")))
+
+
+MODEL = _weights("model", "pytorch_model")
+ADAPTER = _weights("adapter_model", "adapter_model")
+
+
+def weights_in(folder: Path) -> Weights:
+    """Return how a folder's weights are called; beside an adapter a model's are not what it was trained on."""
+    return ADAPTER if (folder / ADAPTER_FILE).is_file() else MODEL
 
 
 def weight_files(folder: Path, *, allow_pickle: bool) -> list[Path]:
     """Return the files of a folder's weights; raises `CheckpointError` naming what is missing."""
-    for kind in formats(allow_pickle=allow_pickle):
+    weights = weights_in(folder)
+    for kind in weights.formats(allow_pickle=allow_pickle):
         names = kind.parts(folder)
         found = [folder / name for name in names if (folder / name).is_file()]
         if len(found) == len(names):
@@ -63,12 +83,13 @@ def weight_files(folder: Path, *, allow_pickle: bool) -> list[Path]:
         if found or (folder / kind.index).is_file():
             missing = sorted(set(names) - {path.name for path in found})
             raise CheckpointError(f"{folder}: {missing[0]} is missing, and {kind.index} lists it; get it again")
-    if (folder / PICKLE.single).is_file() or (folder / PICKLE.index).is_file():
+    pickle, safetensors = weights.pickle, weights.safetensors
+    if (folder / pickle.single).is_file() or (folder / pickle.index).is_file():
         raise CheckpointError(
-            f"{folder}: the weights are in {PICKLE.single}, a pickle, which is only taken with --allow-pickle: "
+            f"{folder}: the weights are in {pickle.single}, a pickle, which is only taken with --allow-pickle: "
             "do that if you trust its author"
         )
-    raise CheckpointError(f"{folder}: there are no weights ({SAFETENSORS.single} or {SAFETENSORS.index})")
+    raise CheckpointError(f"{folder}: there are no weights ({safetensors.single} or {safetensors.index})")
 
 
 def count_numbers(paths: Sequence[Path]) -> dict[str, int]:
@@ -93,20 +114,17 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the last checkpoint that a Trainer has left in its output folder, if that is one."""
-    steps = [path.parent.name.removeprefix(TRAINERS) for path in folder.glob(f"{TRAINERS}*/{CONFIG_FILE}")]
+    found = (path for file in (CONFIG_FILE, ADAPTER_FILE) for path in folder.glob(f"{TRAINERS}*/{file}"))
+    steps = [path.parent.name.removeprefix(TRAINERS) for path in found]
     last = max(filter(str.isdecimal, steps), key=int, default=None)
     return None if last is None else folder / f"{TRAINERS}{last}"
 
 
 def check_complete(folder: Path) -> None:
     """Refuse a folder that has no whole model, as an adapter's; raises `CheckpointError`, which says what to do."""
-    adapter = folder / ADAPTER_FILE
-    if adapter.is_file():  # also beside a whole model, which would be served without it
-        named = read_json(adapter).get("base_model_name_or_path")
-        base = named if named and isinstance(named, str) else "another model"
+    if (folder / ADAPTER_FILE).is_file():  # also beside a whole model, which would be taken without it
         raise CheckpointError(
-            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA) for {base}; merge the two with peft's "
-            "merge_and_unload(), save model and tokenizer with save_pretrained(), and import that folder"
+            f"{folder}: {ADAPTER_FILE} is that of an adapter (PEFT, LoRA), and no model; name the model it is for"
         )
     if not (folder / CONFIG_FILE).is_file():
         latest = latest_checkpoint(folder)

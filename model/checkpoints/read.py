@@ -14,6 +14,7 @@ from torch import Tensor
 from model.architectures import Transformer
 from model.card import Card, Tokens
 from model.checked import ConfigError
+from model.checkpoints.adapted import open_joined
 from model.checkpoints.albert import ALBERT
 from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
@@ -63,7 +64,6 @@ from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_rea
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.vit import DEIT, VIT
-from model.checkpoints.weights import open_weights
 from model.config import Architecture, HeadConfig, TransformerConfig
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
@@ -170,7 +170,7 @@ def read_checkpoint(
         tokens, card = _tokens_and_card(folder, described, name, licence, languages, scratch)
     with (
         broken_values(folder),
-        open_weights(folder, allow_pickle=allow_pickle) as tensors,
+        open_joined(folder, described.family, described.made, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
         ranking = described.ranking_weights(tensors)

@@ -47,6 +47,12 @@ PoolingChoice = Annotated[
         "lasttoken, of one that fills in words by splade"
     ),
 ]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        help="of an adapter (LoRA): a folder or a name on the hub, where its own file names none that is here"
+    ),
+]
 SampleTexts = Annotated[
     Path | None,
     typer.Option(

@@ -16,6 +16,7 @@ from model.commands.choices import (
     INT8,
     OWN_LABELS,
     AllowPickle,
+    Base,
     CompileModel,
     Data,
     Languages,
@@ -115,8 +116,9 @@ def import_checkpoint(
     pooling: PoolingChoice = None,
     allow_pickle: AllowPickle = False,
     samples: SampleTexts = None,
+    base: Base = None,
 ) -> None:
-    """Make a model package of a Hugging Face checkpoint, by name or from a folder.
+    """Make a model package of a Hugging Face checkpoint, or of an adapter, by name or from a folder.
 
     model/README.md lists the families.
     """
@@ -125,7 +127,7 @@ def import_checkpoint(
 
     packages = Packages()
     texts = texts_of(samples, precision)
-    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts, pooling_of(pooling))
+    options = ImportOptions(precision_of(precision), languages, licence, allow_pickle, texts, pooling_of(pooling), base)
     if out is None:
         out = packages.find(checkpoint, options)
     else:

@@ -45,12 +45,19 @@ class _NamedModel(BaseModel):
     precision: Precision = "int8"
     languages: tuple[str, str] | None = None
     pooling: PoolingMode | None = None
+    base: str | None = None  # of an adapter
     allow_pickle: bool = False
 
     @property
     def options(self) -> ImportOptions:
         """How its package is made."""
-        return ImportOptions(self.precision, self.languages, allow_pickle=self.allow_pickle, pooling=self.pooling)
+        return ImportOptions(
+            self.precision,
+            self.languages,
+            allow_pickle=self.allow_pickle,
+            pooling=self.pooling,
+            base=self.base,
+        )
 
     def served(self, package: Path, taken: Set[str]) -> dict[str, Any]:
         """Return the entry with its package, and a name that is not taken, unless it has one of its own."""
@@ -75,7 +82,7 @@ def read_entries(path: Path) -> list[Any]:
 
 def _absolute(folder: Path, key: str, value: Any) -> Any:
     """Make a path absolute; a name stays what it is, unless it begins as a path does, or there is such a folder."""
-    if not isinstance(value, str) or key not in {"package", "model"}:
+    if not isinstance(value, str) or key not in {"package", "model", "base"}:
         return value
     is_path = key == "package" or value.startswith(".") or _is_folder(folder, value)
     return str((folder / value).resolve()) if is_path else value

@@ -13,6 +13,7 @@ import yaml
 from model.commands.choices import (
     INT8,
     AllowPickle,
+    Base,
     Languages,
     PoolingChoice,
     PrecisionChoice,
@@ -41,6 +42,7 @@ def serve(
     precision: PrecisionChoice = INT8,
     languages: Languages = None,
     pooling: PoolingChoice = None,
+    base: Base = None,
     allow_pickle: AllowPickle = False,
     options: Annotated[
         list[str] | None,
@@ -64,6 +66,7 @@ def serve(
                 "--precision": precision != INT8,
                 "--languages": languages is not None,
                 "--pooling": pooling is not None,
+                "--base": base is not None,
                 "--allow-pickle": allow_pickle,
             }
         )
@@ -73,6 +76,7 @@ def serve(
             "precision": precision_of(precision),
             "languages": languages,
             "pooling": pooling_of(pooling),
+            "base": base,
             "allow_pickle": allow_pickle,
         }
         entries = [{"model": model, **common, **_settings(options or ())} for model in models]

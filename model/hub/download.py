@@ -31,7 +31,7 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from model.checkpoints.files import PICKLE, SMALL_100, formats, weight_files
+from model.checkpoints.files import SMALL_100, weight_files, weights_in
 from model.checkpoints.sentence import read_layout
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import HubName, bundled
@@ -108,16 +108,17 @@ class Hub:
 
     def _fetch_weights_in(self, name: HubName, folder: Path, part: PurePosixPath, *, allow_pickle: bool) -> None:
         """Bring the weights of a model, or of a part that has a folder of its own."""
-        for kind in formats(allow_pickle=allow_pickle):
+        weights = weights_in(folder / part)
+        for kind in weights.formats(allow_pickle=allow_pickle):
             for found in dict.fromkeys((tuple(kind.parts(folder / part)), (kind.single,))):  # an index may be of before
                 files = [str(part / file) for file in found]
                 self._fetch(name, folder.name, files)
                 if all((folder / file).is_file() for file in files):
                     return
-        if not allow_pickle and self._has_file(name, folder, str(part / PICKLE.parts(folder / part)[0])):
+        if not allow_pickle and self._has_file(name, folder, str(part / weights.pickle.parts(folder / part)[0])):
             raise HubError(
-                f"{name}: its weights are in {part / PICKLE.single}, a pickle, which may run code of its author's; if "
-                "you trust them, give --allow-pickle"
+                f"{name}: its weights are in {part / weights.pickle.single}, a pickle, which may run code of its "
+                "author's; if you trust them, give --allow-pickle"
             )
         weight_files(folder / part, allow_pickle=allow_pickle)  # says what is wrong
 

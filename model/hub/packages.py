@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import (
-    ADAPTER_FILE,
-    CONFIG_FILE,
-    check_complete,
-    count_numbers,
-    latest_checkpoint,
-    weight_files,
-)
-from model.checkpoints.sentence import PoolingMode, read_layout
+from model.checkpoints.files import CONFIG_FILE, count_numbers, weight_files
+from model.checkpoints.sentence import PoolingMode
 from model.hub.cache import PackageCache, key_of
-from model.hub.card import read_licence
-from model.hub.download import DESCRIPTION, Hub
+from model.hub.download import Hub
 from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import MAX_NAME_LENGTH, HubName, parse_name, served_name
-from model.package.manifest import FILE_NAME, NAME_PATTERN, Manifest, Precision, sha256_of
+from model.hub.sources import Adapted, Folder, Source, opened
+from model.package.manifest import FILE_NAME, NAME_PATTERN, Manifest, Precision
 
 NEEDED = ("torch", "onnx", "safetensors", "sentencepiece")  # to import; the extra `import` has them
 
@@ -41,6 +34,7 @@ class ImportOptions:
     allow_pickle: bool = False
     texts: tuple[str, ...] | None = None  # by which int8-static finds its scales; none: the exporter's own
     pooling: PoolingMode | None = None  # of vectors, where no modules.json says how they are made
+    base: str | None = None  # of an adapter; none: the one that its file names
 
 
 def _to_stderr(text: str) -> None:
@@ -62,21 +56,20 @@ class Packages:
         and the libraries for it are not installed.
         """
         source = parse_name(name)
-        if isinstance(source, HubName):
-            return self._find_on_hub(source, options)
-        if (source / FILE_NAME).is_file():
+        if isinstance(source, Path) and (source / FILE_NAME).is_file():
             _check_made(source, options)
             return source
-        content = content_of(source, options)
-
-        def make(out: Path) -> None:
-            self._import(source, served_name(source), out, options)
-            if content_of(source, options) != content:
-                raise CheckpointError(
-                    f"{source}: its files changed while they were read; try again when they are whole"
-                )
-
-        return self.cache.get_or_make(_key(source, content, options), make, self.report)
+        if found := self._of_commit(source, options):
+            return found
+        try:
+            with self._opened(source, options) as checkpoint:
+                return self._find(source, checkpoint, options)
+        except HubUnreachable:
+            commit = self.cache.remembered(source) if isinstance(source, HubName) else None
+            found = self.cache.get(_key(source, commit, options)) if commit else None
+            if found is None:
+                raise
+            return found
 
     def check(self, name: str, options: ImportOptions) -> None:
         """Raise what stops a package from being made of a name, as far as it shows before weights are downloaded.
@@ -84,35 +77,23 @@ class Packages:
         Raises what `find` raises; a hub that cannot be reached is left to that.
         """
         source = parse_name(name)
-        if not isinstance(source, HubName):
-            if (source / FILE_NAME).is_file():
-                _check_made(source, options)
-            else:
-                self._check_folder(source, options)
+        if isinstance(source, Path) and (source / FILE_NAME).is_file():
+            _check_made(source, options)
             return
-        if source.is_commit and self.cache.get(_key(source, source.revision, options)):
+        if self._of_commit(source, options):
             return
         try:
-            described = self.hub.describe(source)
+            with self._opened(source, options) as checkpoint:
+                self._check(source, checkpoint, options)
         except HubUnreachable:
             return
-        if self.cache.get(_key(source, described.name, options)) is None:
-            _check_description(source, described, options)
-
-    def _check_folder(self, source: Path, options: ImportOptions) -> None:
-        _require_description(source)
-        try:
-            _check_description(source, source, options)
-        except ModuleNotFoundError:  # what was made of it needs none; to know that all weights are read
-            if self.cache.get(_key(source, content_of(source, options), options)) is None:
-                raise
 
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
         """Make the package of a checkpoint in a folder of its own, which the model is named after.
 
         Raises `HubError` for a folder that no model can be named after, and what `find` raises.
         """
-        source, chosen = parse_name(name), out.absolute().name
+        chosen = out.absolute().name
         if not re.fullmatch(NAME_PATTERN, chosen):
             raise HubError(
                 f"{out}: the model would be called {chosen!r}; names are 1 to {MAX_NAME_LENGTH} small letters, digits, "
@@ -123,8 +104,8 @@ class Packages:
                 f"{out}: there is a {CONFIG_FILE}, as checkpoints have, some of whose files a package's would replace; "
                 "name another folder"
             )
-        folder = self._download(source, self.hub.describe(source), options) if isinstance(source, HubName) else source
-        self._import(folder, chosen, out, options)
+        with self._opened(parse_name(name), options) as checkpoint:
+            self._import(checkpoint, chosen, out, options)
 
     def describe(self, name: str) -> tuple[Path, dict[str, int]]:
         """Return a checkpoint's folder with its config.json, and how many numbers of each type its weights have.
@@ -140,50 +121,73 @@ class Packages:
         except CheckpointError:  # what is pickled has no headers, and sizes need no weights
             return source, {}
 
-    def _find_on_hub(self, source: HubName, options: ImportOptions) -> Path:
-        if source.is_commit and (found := self.cache.get(_key(source, source.revision, options))):
-            return found
-        try:
-            described = self.hub.describe(source)
-        except HubUnreachable:
-            commit = self.cache.remembered(source)
-            found = self.cache.get(_key(source, commit, options)) if commit else None
-            if found is None:
-                raise
-            return found
+    def _opened(self, source: Path | HubName, options: ImportOptions) -> AbstractContextManager[Source]:
+        return opened(source, self.hub, base=options.base, allow_pickle=options.allow_pickle)
+
+    def _of_commit(self, source: Path | HubName, options: ImportOptions) -> Path | None:
+        """Return the package of a commit, for which nobody has to be asked."""
+        if not isinstance(source, HubName) or not source.is_commit:
+            return None
+        return self.cache.get(_key(source, source.revision, options))
+
+    def _find(self, source: Path | HubName, checkpoint: Source, options: ImportOptions) -> Path:
+        revision = checkpoint.revision()
 
         def make(out: Path) -> None:
-            self._import(self._download(source, described, options), served_name(source), out, options)
+            self._import(checkpoint, served_name(source), out, options)
+            if checkpoint.revision() != revision:
+                raise CheckpointError(
+                    f"{checkpoint}: its files changed while they were read; try again when they are whole"
+                )
 
-        # What is made of a part, as it may be, is another package than that of a later start with a network.
-        revision = described.name if self.hub.is_whole(source, described) else f"{described.name}, perhaps a part"
         found = self.cache.get_or_make(_key(source, revision, options), make, self.report)
-        # Only now that there is a package of it, which a start without a network will look for.
-        self.cache.remember(source, described.name)
+        if isinstance(source, HubName):
+            # Only now that there is a package of it, which a start without a network will look for.
+            self.cache.remember(source, checkpoint.commit())
         return found
 
-    def _download(self, source: HubName, described: Path, options: ImportOptions) -> Path:
-        _check_description(source, described, options)  # before the weights, which may be gigabytes
-        self.report(f"{source}: downloading revision {described.name[:12]}")
-        self.hub.fetch_weights(source, described, allow_pickle=options.allow_pickle)
-        return described
+    def _check(self, source: Path | HubName, checkpoint: Source, options: ImportOptions) -> None:
+        def is_made() -> bool:
+            return self.cache.get(_key(source, checkpoint.revision(), options)) is not None
 
-    def _import(self, folder: Path, name: str, out: Path, options: ImportOptions) -> None:
+        reads_all = isinstance(source, Path)  # to know whether a package was made of the same
+        if not reads_all and is_made():
+            return
+        try:
+            self._check_description(checkpoint, options)
+        except ModuleNotFoundError:  # what was made of it needs none
+            if not (reads_all and is_made()):
+                raise
+
+    def _check_description(self, checkpoint: Source, options: ImportOptions) -> None:
+        """Raise `CheckpointError` for a checkpoint whose small files show that it is refused."""
+        require_libraries()
+        from model.checkpoints.read import check_description
+
+        with _by_name(checkpoint):
+            checkpoint.prepare(self.report)
+            check_description(checkpoint.folder, options.languages, options.pooling)
+
+    def _import(self, checkpoint: Source, name: str, out: Path, options: ImportOptions) -> None:
         require_libraries()
         from model.checkpoints.read import read_checkpoint
         from model.export.export import export_package
 
-        self.report(f"{name}: importing from {folder}, {options.precision}")
-        licence, pickle = options.licence or read_licence(folder), options.allow_pickle
-        with TemporaryDirectory() as made:
+        if not isinstance(checkpoint, Folder):
+            self._check_description(checkpoint, options)  # before the weights, which may be gigabytes
+            checkpoint.fetch(self.report)
+        self.report(f"{name}: importing from {checkpoint}, {options.precision}")
+        # Files of the hub's cache keep their paths: who finds one broken has to delete it.
+        named = _by_name(checkpoint) if isinstance(checkpoint, Adapted) else nullcontext()
+        with TemporaryDirectory() as made, named:
             model, tokens, card, family = read_checkpoint(
-                folder,
+                checkpoint.folder,
                 name,
-                licence,
+                options.licence or checkpoint.licence,
                 options.languages,
                 scratch=Path(made),
                 pooling=options.pooling,
-                allow_pickle=pickle,
+                allow_pickle=options.allow_pickle,
             )
             export_package(model, tokens, card, out, precision=options.precision, family=family, texts=options.texts)
 
@@ -198,6 +202,7 @@ def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:
         licence=options.licence,
         texts=options.texts,
         pooling=options.pooling,
+        base=options.base,
     )
 
 
@@ -213,50 +218,23 @@ def _check_made(package: Path, options: ImportOptions) -> None:
         "licence": options.licence,
         "samples": options.texts,
         "pooling": options.pooling,
+        "base": options.base,
     }
     for name, given in told.items():
         if given is not None:
             raise HubError(f"{package}: it is a package already, of which that is settled; leave {name} out")
 
 
-def _check_description(source: HubName | Path, described: Path, options: ImportOptions) -> None:
-    """Raise `CheckpointError`, with the model's name, for a checkpoint whose small files show that it is refused."""
-    require_libraries()
-    from model.checkpoints.read import check_description
-
+@contextmanager
+def _by_name(checkpoint: Source) -> Iterator[None]:
+    """Name a checkpoint as its user does in what is raised of it."""
     try:
-        check_description(described, options.languages, options.pooling)
+        yield
     except CheckpointError as error:
-        raise CheckpointError(str(error).replace(str(described), str(source))) from None
+        raise CheckpointError(str(error).replace(str(checkpoint.folder), str(checkpoint))) from error.__cause__
 
 
 def require_libraries() -> None:
     """Raise `ModuleNotFoundError` where a library is missing, before anything is downloaded or computed."""
     for library in NEEDED:
         import_module(library)
-
-
-def content_of(folder: Path, options: ImportOptions) -> str:
-    """Return a digest of all files that an import reads; raises `HubError` for a folder that is no checkpoint."""
-    _require_description(folder)
-    files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
-    files |= set(folder.glob("*/config.json"))  # of sentence-transformers' modules
-    files |= set(folder.glob("*/*.jinja"))
-    files |= set(weight_files(folder, allow_pickle=options.allow_pickle))
-    layout = read_layout(folder)
-    for part in layout.dense if layout is not None else ():
-        files |= set(weight_files(part.folder, allow_pickle=options.allow_pickle))
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()
-
-
-def _require_description(folder: Path) -> None:
-    """Refuse a folder without a whole model; raises `HubError`, `CheckpointError`."""
-    has_part = (folder / CONFIG_FILE).is_file() or (folder / ADAPTER_FILE).is_file()
-    if not has_part and latest_checkpoint(folder) is None:
-        raise HubError(
-            f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
-        )
-    check_complete(folder)

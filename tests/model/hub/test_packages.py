@@ -22,7 +22,8 @@ from model.checkpoints.errors import CheckpointError
 from model.hub.cache import PackageCache
 from model.hub.download import Hub
 from model.hub.errors import HubError, HubUnreachable
-from model.hub.packages import ImportOptions, Packages, content_of
+from model.hub.packages import ImportOptions, Packages
+from model.hub.sources import Source, content_of
 from model.package import Manifest
 from tests.conftest import TinyPackage
 from tests.local_hub import LocalHub, Repository
@@ -185,9 +186,9 @@ def test_the_layout_of_sentence_transformers_comes_with_the_weights_of_its_parts
 
     assert by_name.task == "embed"
     assert by_name.sha256 == by_folder.sha256
-    content = content_of(folder, FLOAT32)
+    content = content_of(folder, allow_pickle=False)
     (folder / "2_Dense" / "model.safetensors").write_bytes(b"")
-    assert content_of(folder, FLOAT32) != content
+    assert content_of(folder, allow_pickle=False) != content
 
 
 def test_a_family_that_is_not_supported_is_refused_before_its_weights_come(
@@ -234,9 +235,9 @@ def test_a_folder_that_changes_while_it_is_imported_is_not_kept(
     folder = Path(shutil.copytree(checkpoints / "gpt2", tmp_path / "growing"))
     imported = Packages._import
 
-    def meanwhile(self: Packages, source: Path, name: str, out: Path, options: ImportOptions) -> None:
+    def meanwhile(self: Packages, source: Source, name: str, out: Path, options: ImportOptions) -> None:
         imported(self, source, name, out, options)
-        (source / "README.md").write_text("---\nlicense: mit\n---\n")
+        (source.folder / "README.md").write_text("---\nlicense: mit\n---\n")
 
     monkeypatch.setattr(Packages, "_import", meanwhile)
     with pytest.raises(CheckpointError, match="its files changed while they were read"):
@@ -257,21 +258,6 @@ def test_a_folder_of_checkpoints_is_told_which_is_the_latest(packages: Packages,
 
     with pytest.raises(CheckpointError, match=r"there is no config\.json; did you mean .*checkpoint-1000\?"):
         packages.find(str(tmp_path), FLOAT32)
-
-
-@pytest.mark.parametrize("has_base", [False, True])
-def test_an_adapter_is_refused_also_beside_its_base(
-    packages: Packages, checkpoints: Path, tmp_path: Path, has_base: bool
-) -> None:
-    folder = tmp_path / "adapted"
-    if has_base:
-        shutil.copytree(checkpoints / "bert", folder)
-    else:
-        folder.mkdir()
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
-
-    with pytest.raises(CheckpointError, match=r"adapter \(PEFT, LoRA\) for org/base; merge"):
-        packages.find(str(folder), FLOAT32)
 
 
 def test_without_torch_what_was_imported_is_found_and_nothing_is_downloaded_in_vain(
