@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # Pillow's other readers are ra
 MAX_PIXELS = 16_000_000  # of an image to decode; a small file can hold a huge one
 WHOLE_PIXELS = 1_000_000  # up to which an image is decoded as it is, and not in a smaller size
 MAX_SCANS = 30  # of a JPEG; programs make about ten, and each is a pass over the whole image
+# Markers of JPEG (ITU-T T.81, table B.1) but those that stand within a pass; all but two have a length behind them.
+MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")
+SCAN, END = b"\xda", b"\xd9"
+ALONE = (b"\xd8", b"\x01")
 
 
 class ImageError(ValueError):
@@ -34,8 +39,7 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
 
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
-            if opened.width * opened.height > max_pixels:
-                raise ImageError(f"the image has {opened.width} × {opened.height} pixels; the limit is {max_pixels:,}")
+            _check_size(opened, max_pixels)
             _read_small(opened, content, image)
             _turn_upright(opened)
             # Of 16 bits Pillow would clip all above 255 to white.
@@ -46,22 +50,36 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
     except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # from 90 million on
-        raise ImageError(f"the image has too many pixels; the limit is {max_pixels:,}") from None
+        raise _too_many(max_pixels) from None
     except Exception:  # Pillow's readers raise a dozen kinds of errors over broken files
         raise _unreadable() from None
     pixels = np.asarray(resized, np.uint8).reshape(image.size, image.size, image.channels)
     return normalised(pixels.transpose(2, 0, 1)[None], image)[0]
 
 
-def image_pixels(content: bytes) -> int:
+def image_pixels(content: bytes, max_pixels: int = MAX_PIXELS) -> int:
     """Return how many pixels a file's header promises, without decoding it; raises `ImageError`."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+            _check_size(opened, max_pixels)
             return opened.width * opened.height
+    except ImageError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise _too_many(max_pixels) from None
     except Exception:  # as above
         raise _unreadable() from None
+
+
+def _check_size(opened: Image.Image, max_pixels: int) -> None:
+    if opened.width * opened.height > max_pixels:
+        raise ImageError(f"the image has {opened.width} × {opened.height} pixels; the limit is {max_pixels:,}")
+
+
+def _too_many(max_pixels: int) -> ImageError:
+    return ImageError(f"the image has too many pixels; the limit is {max_pixels:,}")
 
 
 def _unreadable() -> ImageError:
@@ -88,14 +106,28 @@ def _resized(picture: Image.Image, image: ImageFormat, max_pixels: int) -> Image
 
 def _read_small(opened: Image.Image, content: bytes, image: ImageFormat) -> None:
     """Have a large JPEG decoded in a half, a quarter or an eighth of its size, at least twice what the model takes."""
-    if opened.format != "JPEG":
+    if opened.format not in {"JPEG", "MPO"}:  # the latter has further pictures behind the first, as of some telephones
         return
-    scans = content.count(b"\xff\xda")
-    if scans > MAX_SCANS:
-        raise ImageError(f"the JPEG has {scans} scans; the limit is {MAX_SCANS}; save it as a baseline JPEG")
+    if _has_many_scans(content):
+        raise ImageError(f"the JPEG has more than {MAX_SCANS} scans; save it as a baseline JPEG")
     if opened.width * opened.height > WHOLE_PIXELS:
         wanted = 2 * (image.resize or image.size)
         opened.draft("L" if image.channels == 1 else "RGB", (wanted, wanted))
+
+
+def _has_many_scans(content: bytes) -> bool:
+    """Whether the first picture of a JPEG comes in too many passes; what is behind it, as a film, does not count."""
+    scans, place = 0, 0
+    while found := MARKER.search(content, place):
+        kind, place = found[1], found.end()
+        if kind == END:
+            return False
+        scans += kind == SCAN
+        if scans > MAX_SCANS:
+            return True
+        if kind not in ALONE:
+            place += int.from_bytes(content[place : place + 2], "big")
+    return False
 
 
 def _turn_upright(opened: Image.Image) -> None:

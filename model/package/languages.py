@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Literal, Self
 
-from langcodes import standardize_tag
+from langcodes import Language, standardize_tag
 from pydantic import Field, model_validator
 
 from model.package.part import Part, TokenId
+
+MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
+_parsing = Lock()  # a tag that is looked up must not be forgotten meanwhile
 
 
 class Languages(Part):
@@ -117,13 +121,17 @@ class Languages(Part):
         return self.prefixes.get(f"{source}-{target}", "")
 
 
-@lru_cache(4096)  # requests may ask for any word
+@lru_cache(MAX_KNOWN)
 def standard_tag(language: str) -> str:
     """Return a language's tag after BCP 47, as de for deu_Latn; what is none, as it is."""
-    try:
-        return standardize_tag(language)
-    except ValueError:
-        return language
+    with _parsing:
+        for known in (Language._PARSE_CACHE, Language._INSTANCES):
+            if len(known) >= MAX_KNOWN:  # langcodes would keep them all for ever
+                known.clear()
+        try:
+            return standardize_tag(language)
+        except ValueError:
+            return language
 
 
 def base_language(language: str) -> str:

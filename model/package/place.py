@@ -10,6 +10,7 @@ from typing import Any
 from model.package.manifest import FILE_NAME, FILE_PATTERN, Manifest, PackageError
 
 MOVING = ".moving"  # a file that is there while a package's files are moved to their place
+ARCHIVE_NOTE = "archive.sha256"  # beside a package that was fetched in an archive: of which
 
 
 def may_be_replaced(folder: Path) -> bool:
@@ -39,10 +40,16 @@ def take_place(made: Path, folder: Path) -> None:
     leftovers = set(filter(Manifest.read(made).may_be_read, (path.name for path in folder.iterdir() if path.is_file())))
     for name in names - {FILE_NAME}:
         (made / name).replace(folder / name)
-    for former in (before | leftovers) - names:  # another precision's weights, or how sure it was
+    for former in (before | leftovers | {ARCHIVE_NOTE}) - names:  # another precision's weights, or how sure it was
         (folder / former).unlink(missing_ok=True)
     (made / FILE_NAME).replace(folder / FILE_NAME)
     (folder / MOVING).unlink()
+
+
+def has_others(folder: Path) -> bool:
+    """Whether a folder has anything that is no package's."""
+    names = {path.name for path in folder.iterdir()}
+    return not names <= _files_of_package(folder) | {FILE_NAME, ARCHIVE_NOTE, MOVING}
 
 
 def _files_of_package(folder: Path) -> set[str]:
@@ -55,6 +62,6 @@ def _manifest_of_any_version(folder: Path) -> dict[str, Any]:
     """Return what a folder's manifest says, unchecked; nothing where there is none."""
     try:
         said = json.loads((folder / FILE_NAME).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

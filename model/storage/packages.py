@@ -12,13 +12,11 @@ from pathlib import Path
 from model.locks import alone
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, sha256_of
-from model.package.place import may_be_replaced, take_place
+from model.package.place import ARCHIVE_NOTE, has_others, may_be_replaced, take_place
 from model.storage.addresses import Address
 from model.storage.archive import unpack
 from model.storage.download import Downloader
 from model.storage.errors import StorageError
-
-ARCHIVE_NOTE = "archive.sha256"  # in a package's folder: of the archive that it came in
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,8 @@ class StoredPackage:
 def fetch(package: StoredPackage, folder: Path, downloader: Downloader) -> bool:
     """Bring a package to a folder, unless it is there and whole; return whether anything was brought.
 
-    Until the new one is whole the folder has the old package, or is not there. Who fetches to the same folder at the
+    Until the new one is whole the folder has the old package, or is not there; in one with files of others, which stay,
+    they are exchanged file by file. Who fetches to the same folder at the
     same time waits. Raises `StorageError`, and `ModuleNotFoundError` for a bucket where obstore is not installed.
     """
     package.check()
@@ -69,9 +68,9 @@ def _fetch(package: StoredPackage, folder: Path, partial: Path, downloader: Down
         content.mkdir(parents=True, exist_ok=True)
         brought = (_bring_archive if package.address.is_archive else _bring_files)(package, folder, content, downloader)
     if brought:
-        if (folder / FILE_NAME).exists():
+        if (folder / FILE_NAME).exists() and not has_others(folder):
             folder.rename(replaced)
-        if folder.exists():  # without a package: somebody may work there, or keep hidden files
+        if folder.exists():  # somebody may work there, or keep other files
             take_place(content, folder)
         else:
             content.rename(folder)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from model.package import ImageFormat
-from model.package.images import MAX_SCANS, ImageError, decode_image, normalised
+from model.package.images import MAX_SCANS, ImageError, decode_image, image_pixels, normalised
 from tests.service.garbage import frozen
 
 ORIENTATION = 0x0112
@@ -101,10 +101,13 @@ def png_header(width: int, height: int) -> bytes:
 
 @pytest.mark.parametrize("side", [4001, 10_000, 1_000_000])
 def test_a_huge_size_costs_nothing_to_refuse(side: int) -> None:
+    content = png_header(side, side) + encoded(picture(8, 8), "PNG")[33:]
     with frozen():
         started = time.thread_time()
         with pytest.raises(ImageError, match="the limit is 16,000,000"):
-            decode_image(png_header(side, side) + encoded(picture(8, 8), "PNG")[33:], GREY)
+            decode_image(content, GREY)
+        with pytest.raises(ImageError, match="the limit is 16,000,000"):
+            image_pixels(content)
 
         assert time.thread_time() - started < 0.5
 
@@ -137,8 +140,28 @@ def test_a_jpeg_of_many_passes_is_refused() -> None:
     content = encoded(picture(64, 64), "JPEG", progressive=True)
     last = content.rindex(b"\xff\xda")
 
-    with pytest.raises(ImageError, match=f"scans; the limit is {MAX_SCANS}"):
-        decode_image(content[:last] + content[last:-2] * MAX_SCANS + content[-2:], GREY)
+    content = content[:last] + content[last:-2] * MAX_SCANS + content[-2:]
+    for many in (content, with_more_pictures(content)):
+        with pytest.raises(ImageError, match=f"more than {MAX_SCANS} scans"):
+            decode_image(many, GREY)
+
+
+def with_more_pictures(content: bytes) -> bytes:
+    """Return a JPEG that says, in CIPA's multi-picture format, that another picture is behind the first."""
+    pictures = io.BytesIO()
+    Image.new("L", (8, 8)).save(pictures, "MPO", save_all=True, append_images=[Image.new("L", (8, 8))])
+    start = pictures.getvalue().index(b"\xff\xe2")
+    length = int.from_bytes(pictures.getvalue()[start + 2 : start + 4], "big") + 2
+    return content[:2] + pictures.getvalue()[start : start + length] + content[2:]
+
+
+def test_what_is_behind_a_photograph_counts_for_nothing() -> None:
+    content = encoded(picture(64, 64), "JPEG")
+    film = b"\xff\xda\x00\x02" * (MAX_SCANS + 1)
+
+    np.testing.assert_array_equal(decode_image(content + film, GREY), decode_image(content, GREY))
+    assert Image.open(io.BytesIO(with_more_pictures(content))).format == "MPO"
+    np.testing.assert_array_equal(decode_image(with_more_pictures(content), GREY), decode_image(content, GREY))
 
 
 def test_of_an_animation_the_first_frame_counts() -> None:

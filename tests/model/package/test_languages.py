@@ -3,9 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langcodes import Language
 from pydantic import ValidationError
 
 from model.package import Languages
+from model.package.languages import MAX_KNOWN, standard_tag
 
 ONE_WAY = Languages(directions=[("en", "de"), ("en", "fr"), ("fr", "de")])
 ANY_TO_ANY = Languages(ids={"en": 1, "de": 2, "fr": 3})
@@ -99,3 +101,11 @@ def test_words_before_a_source_are_those_of_its_direction() -> None:
 def test_a_language_whose_token_is_needed_must_have_one(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Languages(**values)
+
+
+def test_tags_that_anybody_asks_for_are_not_kept_for_ever() -> None:
+    for number in range(MAX_KNOWN + 100):
+        standard_tag(f"fr-x-a{number:07x}")
+
+    assert len(Language._PARSE_CACHE) <= MAX_KNOWN and len(Language._INSTANCES) <= MAX_KNOWN + 3
+    assert standard_tag("deu_Latn") == "de"

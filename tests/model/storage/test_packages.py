@@ -16,6 +16,7 @@ import pytest
 from model.hub.names import BUNDLED
 from model.package import Manifest
 from model.package.manifest import FILE_NAME, sha256_of
+from model.package.place import take_place
 from model.storage.addresses import Address
 from model.storage.download import TRIES, Downloader
 from model.storage.errors import StorageError
@@ -265,12 +266,16 @@ def test_somebody_may_work_in_the_empty_folder(store: Store, monkeypatch: pytest
     assert Manifest.load(Path.cwd()).name == "fashion"
 
 
-def test_hidden_files_of_others_stay(store: Store) -> None:
+def test_files_of_others_stay(store: Store) -> None:
     (store.folder / ".git").mkdir(parents=True)
     (store.folder / ".git" / "HEAD").write_text("ref: refs/heads/main")
 
-    assert store.fetch()
-    assert store.is_whole() and (store.folder / ".git" / "HEAD").read_text() == "ref: refs/heads/main"
+    for description in ("of now", "of then"):
+        store.describe(description)
+        assert store.fetch()
+        assert store.is_whole() and (store.folder / ".git" / "HEAD").read_text() == "ref: refs/heads/main"
+        (store.folder / "notes.md").write_text("ours")
+    assert (store.folder / "notes.md").read_text() == "ours"
 
 
 def test_a_mount_is_refused_before_anything_is_downloaded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +346,15 @@ def test_an_archive_is_unpacked_and_not_brought_again(store: Store) -> None:
     assert store.hub.asked_for(ARCHIVE) == [None, "bytes=200000-"]
     assert not store.fetch_archive()
     assert len(store.hub.asked_for(ARCHIVE)) == 2
+
+
+def test_an_archive_is_brought_again_where_another_package_was_put_into_its_place(store: Store, tmp_path: Path) -> None:
+    write_archive(store)
+    store.fetch_archive()
+    take_place(Path(shutil.copytree(BUNDLED / "spam", tmp_path / "made")), store.folder)
+
+    assert store.fetch_archive()
+    assert store.is_whole()
 
 
 def test_of_an_archive_only_the_files_of_the_package_stay(store: Store) -> None:
