@@ -80,7 +80,7 @@ def render(template: Template, values: Mapping[str, Any], *, seconds: float, cha
     pieces, length = [], 0
     try:
         with bounds(seconds, characters):
-            for piece in template.generate(**values):
+            for piece in template.generate(values):  # of which one may be called self
                 look_at_the_clock()
                 pieces.append(piece)
                 length += len(piece)

@@ -3,23 +3,24 @@
 A control token is a special token, or an added one that the template itself writes, such as <tool_call>. Those that
 stand in what the client sent get a mark inside, behind their first character, before the template sees them: it may
 cut, strip and search texts, and no part of them is a control token. A text that ends as one begins gets a mark at its
-end, as the template may put another behind it. Where a mark is left in the rendered text, what it marks is encoded as
-plain text. Models write control tokens of the second kind themselves, as <think>, so these stay what they are in an
-assistant's messages.
+end, as the template may put another behind it, and one that begins as one goes on gets a mark at its front. Where a
+mark is left in the rendered text, what it marks is encoded as plain text. Models write control tokens of the second
+kind themselves, as <think>, so these stay what they are in an assistant's messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 from model.package import ChatTemplate, PackageTokenizer
 from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals, render
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, TooLong
 from service.schemas import GenerateRequest, Message
 from service.tasks.reasoning import CLOSING, OPENING, TAIL, Reasoning
+from service.tasks.texts import MAX_CHARACTERS_PER_TOKEN
 from service.tasks.tools.call_form import CallForm
 from service.tasks.tools.syntax import CallSyntax
 from service.tasks.tools.trial import Trial
@@ -47,7 +48,10 @@ class Chat:
         self._special = {text: token for text, (token, is_special) in added.items() if is_special}
         others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}
         self._control = {**others, **self._special}
-        self._specials, self._controls = _Tokens(self._special), _Tokens(self._control)
+        words = frozenset(written.split("\0"))
+        self._specials, self._controls = _Tokens(self._special, words), _Tokens(self._control, words)
+        self._names = {token: text for text, token in self._special.items()}
+        self._line = self._ids("\n")
         self._marked = re.compile("|".join([*map(re.escape, map(_mark, _longest_first(self._control))), MARK]))
         self._reasons = CLOSING in written and self._special.keys().isdisjoint((OPENING, CLOSING))
         self._call_syntax = None
@@ -78,10 +82,11 @@ class Chat:
         return Reasoning.BEGUN if end.endswith(OPENING) else Reasoning.POSSIBLE
 
     def prompt(self, request: GenerateRequest, limit: int) -> list[int]:
-        """Return a conversation's ids, of `limit` characters at most; raises `InvalidRequest`. For any thread."""
+        """Return a conversation's ids, at most `limit`; raises `InvalidRequest`, `TooLong`. For any thread."""
         assert request.messages is not None
         self._check_tools(request)
-        neutral = _Neutral(limit)
+        characters = limit * MAX_CHARACTERS_PER_TOKEN
+        neutral = _Neutral(characters)
         values = {
             **self._tokens,
             **self._values(request.chat_template_kwargs, neutral),
@@ -92,12 +97,12 @@ class Chat:
         }
         try:
             template = self._tools_template if request.tools else self._template
-            text = render(template, values, seconds=SECONDS, characters=limit)
+            text = render(template, values, seconds=SECONDS, characters=characters)
         except TooMuch as error:
             raise InvalidRequest(f"messages: the chat template was stopped: {error}", "messages") from None
         except TemplateError as error:
             raise InvalidRequest(f"messages: the chat template refuses them: {error}", "messages") from None
-        return self._encode(text)
+        return self._encode(text, limit)
 
     def _check_tools(self, request: GenerateRequest) -> None:
         """Refuse tools where the template would leave them out; raises `InvalidRequest`."""
@@ -118,22 +123,25 @@ class Chat:
         thought = next((fields[name] for name in THOUGHTS if fields.get(name)), None)
         if thought is not None:
             fields |= dict.fromkeys(THOUGHTS, thought)
-        return {name: neutral.of(value, tokens) for name, value in self._call_form.given(fields).items()}
+        given = self._call_form.given(fields)
+        role = given.pop("role")  # of which templates make control tokens, as <|user|>; there are no others than ours
+        return {"role": role, **{name: neutral.of(value, tokens) for name, value in given.items()}}
 
     def _values(self, given: dict[str, Any], neutral: _Neutral) -> dict[str, Any]:
         for name in given:
             if name in OURS:
-                raise InvalidRequest(
-                    f"chat_template_kwargs has {name}, which is a field of its own", "chat_template_kwargs"
-                )
+                why = "is not taken here" if name == "documents" else "is a field of its own"
+                raise InvalidRequest(f"chat_template_kwargs has {name}, which {why}", "chat_template_kwargs")
         values: dict[str, Any] = neutral.of(given, self._controls)
         return values
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, limit: int) -> list[int]:
         """Encode a rendered text; what is marked is no control token."""
         ids: list[int] = []
         start, piece = 0, ""
         for match in self._marked.finditer(text):
+            if len(ids) > limit:  # each mark costs calls of the tokenizer
+                raise TooLong(f"messages has more than {limit} tokens, which is the limit", "messages")
             piece += text[start : match.start()]
             start = match.end()
             if match[0] == MARK and not self._parts_a_token(text, match.start()):
@@ -171,32 +179,44 @@ class Chat:
 
     def _behind_a_line(self, text: str, encode: Callable[[str], list[int]]) -> list[int]:
         """Encode a text as if it stood within another: at its beginning some tokenizers add a space."""
-        line, ids = self._ids("\n"), encode("\n" + text)
-        return ids[len(line) :] if ids[: len(line)] == line else encode(text)
+        ids, length = encode("\n" + text), len(self._line)
+        return ids[length:] if ids[:length] == self._line else encode(text)
 
     def _check(self, text: str, ids: Sequence[int]) -> None:
         """Refuse a text that has more control tokens than it shows: normalised, others may become the same."""
         shown = Counter(match[0] for match in self._specials.pattern.finditer(text))
-        found = Counter(ids)
-        for token, token_id in self._special.items():
-            if found[token_id] > shown[token] and token != self._tokens.get("unk_token"):
+        for token, count in Counter(self._names[token] for token in ids if token in self._names).items():
+            if count > shown[token] and token != self._tokens.get("unk_token"):
                 raise InvalidRequest(f"messages: the tokenizer reads a part of them as {token!r}", "messages")
 
 
 class _Tokens:
-    """Some control tokens, and how they are found in texts."""
+    """Some control tokens, how they are found in texts, and words of the template's own."""
 
-    def __init__(self, tokens: Iterable[str]) -> None:
+    def __init__(self, tokens: Iterable[str], words: Set[str]) -> None:
         ordered = _longest_first(tokens)
         self.pattern = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
         self.longest = len(ordered[0]) if ordered else 0
         self._beginnings = {token[:count] for token in ordered for count in range(1, len(token))}
+        self._ends = {token[start:] for token in ordered for start in range(1, len(token))}
+        self._insides = "\0".join(token[1:] for token in ordered)
+        self._words = words
 
     def marked(self, text: str) -> str:
-        """Return a text with a mark in each, and at the end if one could begin there."""
+        """Return a text with a mark in each, at the end if one could begin there, and at the front if it could go on.
+
+        The template compares words of its own with what it is given, so these get no mark at the front.
+        """
+        goes_on = text not in self._words and self._goes_on(text)
         text = self.pattern.sub(lambda match: _mark(match[0]), text)
         ends = (text[-count:] for count in range(1, min(self.longest, len(text) + 1)))
-        return text + MARK if any(end in self._beginnings for end in ends) else text
+        text = text + MARK if any(end in self._beginnings for end in ends) else text
+        return MARK + text if goes_on else text
+
+    def _goes_on(self, text: str) -> bool:
+        """Whether there would be a control token if its beginning stood before a text."""
+        is_inside = 0 < len(text) < self.longest and text in self._insides
+        return is_inside or any(text[:count] in self._ends for count in range(1, min(self.longest, len(text) + 1)))
 
 
 class _Neutral:

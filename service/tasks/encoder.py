@@ -153,11 +153,11 @@ class Encoder:
                 raise no_tokens(
                     reading.param, which(place // reading.inputs_per_text, len(texts) // reading.inputs_per_text)
                 )
-            ranges = text.windows(self.limit, self._overlap(text, reading))
-            windows.append(Windows(text, ranges, []))
-            rows += len(ranges)
+            overlap = self._overlap(text, reading)
+            rows += text.count_windows(self.limit, overlap)
             if rows > self._max_windows:
                 raise self._too_many_windows(str(rows), reading.param)
+            windows.append(Windows(text, text.windows(self.limit, overlap), []))
         inputs, turn = [], Turn()
         for found in windows:
             for window in found.ranges:

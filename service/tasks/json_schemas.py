@@ -7,8 +7,8 @@ from typing import Any
 
 # Where schemas stand in a schema: by names of any kind, in lists, alone.
 BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
-ALONE = ("items", "additionalProperties")
+LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")  # the last as in drafts before 2020-12
+ALONE = ("items", "additionalItems", "additionalProperties")
 # What says of an object that it is as another schema says, and what says so itself.
 BY_OTHERS = frozenset(
     {"anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "not", "if", "then", "else", "dependentSchemas"}
@@ -74,7 +74,7 @@ def _changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         if isinstance(listed := schema.get(name), list):
             changed[name] = [_changed(inner, change) for inner in listed]
     for name in ALONE:
-        if name in schema:
+        if isinstance(schema.get(name), dict):
             changed[name] = _changed(schema[name], change)
     return change(changed)
 

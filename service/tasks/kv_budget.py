@@ -66,7 +66,7 @@ def _on_device(model: ModelSettings, manifest: Manifest) -> int:
 
 def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
     """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
-    if manifest.cache is None or runs_on_device(model):
+    if manifest.cache is None or (runs_on_device(model) and not model.cpu_fallback):
         return None
     budget, is_half = _budget(model), _expects_half_cache(model, manifest)
     if bytes_of_longest(manifest, is_half=is_half) <= budget:

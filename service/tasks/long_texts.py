@@ -44,8 +44,14 @@ class LongText:
     def windows(self, limit: int, overlap: int) -> list[range]:
         """Return the tokens of each window; all have `limit` ids with what stands around them, the last one fewer."""
         size, count = limit - self.around, len(self.ids)
-        starts = range(0, max(1, count - overlap), size - overlap)
-        return [range(start, min(start + size, count)) for start in starts]
+        return [range(start, min(start + size, count)) for start in self._starts(limit, overlap)]
+
+    def count_windows(self, limit: int, overlap: int) -> int:
+        """Return how many windows there would be: there may be one for each token."""
+        return len(self._starts(limit, overlap))
+
+    def _starts(self, limit: int, overlap: int) -> range:
+        return range(0, max(1, len(self.ids) - overlap), limit - self.around - overlap)
 
     def input(self, window: range) -> TextInput:
         """Return a window as an encoder takes it."""

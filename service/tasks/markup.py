@@ -45,6 +45,7 @@ _ENDED_BY = {
     **{name: {"rp", "rt"} for name in ("rp", "rt")},
 }
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-zA-Z][^\s/>]*)")
+_END_OF_COMMENT = re.compile("--!?>")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
 _LONG_NUMBER = re.compile(r"(&#[0-9]{500,})")  # of no character, and soon longer than Python reads
@@ -119,7 +120,8 @@ def _next_markup(page: str, place: int) -> int:
 def _end_of_markup(page: str, start: int) -> int:
     """Return where a comment ends, or a tag, with its element if that stays as it is."""
     if page.startswith("<!--", start):
-        return _behind(page, "-->", start + 2)
+        found = _END_OF_COMMENT.search(page, start + 2)
+        return found.end() if found else len(page)
     tag = _TAG.match(page, start)
     if tag is None:  # what browsers take for a comment
         return _behind(page, ">", start)

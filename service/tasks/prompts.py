@@ -13,7 +13,6 @@ from service.schemas import GenerateRequest
 from service.tasks.chat import Chat
 from service.tasks.pool import SMALL, Pool
 from service.tasks.texts import (
-    MAX_CHARACTERS_PER_TOKEN,
     as_list,
     check_characters,
     check_ids,
@@ -133,9 +132,9 @@ class Prompts:
     async def _conversation(self, request: GenerateRequest, permit: Permit) -> list[int]:
         assert self.chat is not None and request.messages is not None, "bug: this was checked"
         characters = sum(len(message.text()) for message in request.messages)
-        limit = self._limit * MAX_CHARACTERS_PER_TOKEN
         # A template is code of the model's author: never on the event loop, however short the texts are.
-        return await self._pool.run(permit, characters + SMALL + 1, self.chat.prompt, request, limit) or [self._start]
+        ids = await self._pool.run(permit, characters + SMALL + 1, self.chat.prompt, request, self._limit)
+        return ids or [self._start]
 
 
 def _texts(request: GenerateRequest) -> list[str]:

@@ -49,11 +49,11 @@ def _likeliest(starts: Array, ends: Array, count: int, max_tokens: int) -> Spans
     if not width:
         return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     # By first token and length; behind the text's end no span ends.
-    padded = np.concatenate([ends, np.full(width - 1, -1)])
+    padded = np.concatenate([ends, np.full(width - 1, -1.0)])
     scores = (starts[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)).ravel()
     best = np.arange(scores.size) if scores.size <= count else np.argpartition(-scores, count - 1)[:count]
     best = best[np.argsort(-scores[best], kind="stable")]
-    best = best[scores[best] >= 0]
+    best = best[best // width + best % width < len(starts)]  # a start of probability 0 makes 0 of the -1, too
     return Spans(best // width, best // width + best % width, scores[best])
 
 

@@ -139,9 +139,14 @@ def _check_other(encoding: Encoding, part: int, limit: int, param: str, where: s
 
 
 def with_fewer_characters(text: str, limit: int, side: Side) -> str:
-    """Return a text that is to be cut to `limit` tokens without what is certainly too long, before it is encoded."""
+    """Return a text that is to be cut to `limit` tokens without what is certainly too long, before it is encoded.
+
+    White space, of which there may be any number to a token, is left out at the side that stays.
+    """
     most = limit * MAX_CHARACTERS_PER_TOKEN
-    return text[-most:] if side == "left" else text[:most]
+    if len(text) <= most:
+        return text
+    return text.rstrip()[-most:] if side == "left" else text.lstrip()[:most]
 
 
 def truncated(ids: list[int], limit: int, side: Side = "right", *, is_begun: bool = False) -> list[int]:

@@ -39,6 +39,15 @@ async def test_so_does_one_of_too_many_characters(open_client: OpenClient, left:
     assert cut == whole
 
 
+async def test_a_text_behind_pages_of_white_space_is_read(open_client: OpenClient) -> None:
+    pages = " \n" * 64 * MAX_CHARACTERS_PER_TOKEN
+    async with open_client("sentiment") as client:
+        cut = await post(client, "/classify", input=pages + " ".join(LONG), truncate=True)
+        whole = await post(client, "/classify", input=" ".join(LONG[:62]))
+
+    assert cut == whole
+
+
 async def test_so_does_the_text_beside_labels(open_client: OpenClient, left: Callable[..., Path]) -> None:
     async with open_client(left("entailment")) as client:
         cut = await post(client, "/classify", input=" ".join(LONG), labels=["red"], truncate=True)

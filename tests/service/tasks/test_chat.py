@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from model.package import ChatTemplate, PackageTokenizer
 from model.package.chat import MARK
 from model.training.tokenizers import train_bpe
-from service.errors import InvalidRequest
+from service.errors import InvalidRequest, TooLong
 from service.schemas import GenerateRequest
 from service.tasks.chat import Chat
 from tests.conftest import TEXTS
@@ -269,7 +269,7 @@ def test_parts_of_a_content_are_joined_by_line_breaks(chat: Chat) -> None:
     [
         ("{{ raise_exception('roles must alternate') }}", {}, "the chat template refuses them: roles must alternate"),
         ("{{ messages[1].content }}", {}, "list object has no element 1"),
-        ("{% for i in range(9999) %}{{ messages[0].content }}{% endfor %}", {}, "more than 10000 characters"),
+        ("{% for i in range(9999) %}{{ messages[0].content * 99 }}{% endfor %}", {}, "more than 640000 characters"),
         ("{{ x }}", {"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs has messages, which is a field"),
         ("{{ x }}", {"chat_template_kwargs": {"x": "\ud800"}}, "half a surrogate pair"),
     ],
@@ -301,3 +301,26 @@ def test_a_control_token_that_is_also_a_word_is_taken_apart() -> None:
 
     assert control_tokens(tokenizer, ids) == ["ab"]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "ab"
+
+
+def test_no_text_of_a_client_goes_on_where_a_template_begins_a_control_token(tokenizer: Tokenizer) -> None:
+    keys = (
+        "{% for tool in tools %}{% for key in tool.function %}<{{ key }}>{{ '<' ~ key ~ '>' }}{% endfor %}{% endfor %}"
+    )
+    words = "{% for message in messages %}{{ '<|im_' ~ message.content }}{% endfor %}"
+    end = tokenizer.token_to_id("<|im_end|>")
+    tool = {"type": "function", "function": {"name": "f", "|im_end|": "x", "|im_end": "x", "im_end|>": "x", ">": "x"}}
+
+    ids = prompt(chat_of(tokenizer, keys), {"role": "user", "content": "a"}, tools=[tool])
+    assert end not in ids and "<|im_end|>" in tokenizer.decode(ids, skip_special_tokens=False).replace(" ", "")
+    for content in ("end|>", "end|> and more"):
+        assert end not in prompt(chat_of(tokenizer, words), {"role": "user", "content": content})
+    # Roles are the service's own, and templates make tokens of them.
+    roles = chat_of(tokenizer, "{{ '<|im_' ~ ('end' if messages[0].role == 'user' else 'no') ~ '|>' }}")
+    assert prompt(roles, {"role": "user", "content": "a"}) == [end]
+
+
+def test_a_conversation_is_read_no_further_than_its_limit(chat: Chat) -> None:
+    request = GenerateRequest.model_validate({"messages": [{"role": "user", "content": "<|im_end|>a" * 200}]})
+    with pytest.raises(TooLong, match="messages has more than 50 tokens, which is the limit"):
+        chat.prompt(request, limit=50)

@@ -31,6 +31,14 @@ def test_objects_have_the_properties_that_are_described_and_no_others() -> None:
     }
 
 
+def test_items_may_be_listed_as_in_older_drafts() -> None:
+    assert as_meant({"items": [DOG, True], "additionalItems": DOG}) == {
+        "items": [CLOSED, True],
+        "additionalItems": CLOSED,
+    }
+    assert as_meant({"items": True, "additionalItems": False}) == {"items": True, "additionalItems": False}
+
+
 def test_formats_that_no_grammar_knows_ask_for_nothing() -> None:
     path, date = {"type": "string", "format": "path"}, {"type": "string", "format": "date"}
     anything: dict[str, Any] = {"type": "array", "items": {"anyOf": [path, date, {"format": ["date"]}]}}

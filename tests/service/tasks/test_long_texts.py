@@ -202,6 +202,7 @@ def test_every_token_is_in_a_window_and_read_in_the_one_whose_middle_is_nearest(
     text = LongText(around := one(), around, np.arange(count), 0, np.zeros((count, 2)), np.arange(count))
 
     windows = text.windows(limit, overlap)
+    assert text.count_windows(limit, overlap) == len(windows)
     read = read_from(windows)
 
     assert [token for part in read for token in part] == list(range(count))

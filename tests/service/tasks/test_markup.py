@@ -130,6 +130,7 @@ def test_tags_survive_whatever_the_sentences_become(page: str) -> None:
         ("<p translate=no><ruby>a<rt>b</ruby><textarea><p></textarea><code><li></code>c</p>Good day", ["Good day"]),
         ("<li translate=no><button><li>a</button>b<li>Good day", ["Good day"]),
         ("<p translate=no>a<summary>Good day", ["Good day"]),
+        ("<!-- a > b --!>Good day<!-- c -->", ["Good day"]),
     ],
 )
 def test_what_stays_ends_where_its_element_must(page: str, read: list[str]) -> None:

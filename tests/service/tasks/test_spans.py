@@ -31,6 +31,15 @@ def random_logits(window: range, seed: int) -> Array:
     return logits
 
 
+def test_a_start_that_cannot_be_has_no_span_behind_the_end() -> None:
+    window = range(13)
+    logits = np.zeros((len(QUESTION.ids) + len(window) + len(END.ids), 2), np.float32)
+    logits[len(QUESTION.ids), 0] = 800  # beside it all others are zero, in 64 bits too
+
+    found, _ = best_spans(logits, long_text(), window, 100, 5)
+    assert found.lasts.max() < len(window)
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("top_k", "max_tokens"), [(1, 15), (5, 3), (4, 1)])
 @pytest.mark.parametrize("window", [range(13), range(4, 11)])

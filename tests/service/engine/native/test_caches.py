@@ -235,6 +235,13 @@ async def test_a_cache_of_16_bits_fits_where_one_of_32_does_not(
             kv_budget(settings, package.manifest)
     assert kv_budget(half, package.manifest) == fitting
     assert fitting_positions(half, package.manifest) is None
+    monkeypatch.setattr(kv_budgets, "runs_on_device", lambda _: True)
+    on_device = whole.model_copy(update={"num_gpus": 1.0})
+    assert fitting_positions(on_device, package.manifest) is None  # where all that is asked for is taken
+    fallen_back = on_device.model_copy(update={"cpu_fallback": True})  # which is known only once a session is open
+    assert fitting_positions(fallen_back, package.manifest) == package.manifest.limits.max_positions // 2
+    monkeypatch.undo()
+    monkeypatch.setattr(kv_budgets, "_budget", lambda _: fitting)
     monkeypatch.setattr(sessions, "native_library", lambda: None)
     with pytest.raises(PackageError, match="raise kv_cache_mib"):
         load_task(half, Limits())
