@@ -46,8 +46,11 @@ class _BoundedServer(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         end = threading.Timer(PATIENCE_S, self._hang_up, [request])
-        end.start()
         try:
+            end.start()
+        except RuntimeError:  # no thread could be started; who asks again may find one
+            self.shutdown_request(request)
+        else:
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()

@@ -48,8 +48,8 @@ class Tasks:
 
         Those that a request `suits` come before others that fit.
         """
-        if model is not None and not self._says_nothing(model):
-            return self._named(model, kind)
+        if (name := self.name_in(model)) is not None:
+            return self.named(name, kind)
         manifests = [task.manifest for task in self]
         suitable = [manifest for manifest in manifests if suits is None or suits(manifest)]
         fitting = first_fitting(suitable, kind) or first_fitting(manifests, kind)
@@ -57,19 +57,23 @@ class Tasks:
             raise NoModel(f"there is no model for {kind} here; there are {self._names()}", "model")
         return self.by_name[fitting.name]
 
-    def _says_nothing(self, model: str) -> bool:
-        """Tell whether a name is one that clients send who only know an address: a word for any model, or the address.
+    def name_in(self, model: str | None) -> str | None:
+        """Return the name that a request has for its model, None for what clients send who only know an address.
 
-        The address says which model is meant, or, at the service's own, what is asked.
+        That is a word for any model, or the address: it says which model is meant, or, at the service's own, what is
+        asked.
         """
-        return model not in self.by_name and (model in PLACEHOLDERS or model.startswith(("http://", "https://")))
+        if model is None or model in self.by_name:
+            return model
+        return None if model in PLACEHOLDERS or model.startswith(("http://", "https://")) else model
 
     def translators(self, source: str | None, target: str) -> list[Task]:
         """Return the tasks that translate into a language, from another if that is told; the first that fits first."""
         manifests = (task.manifest for task in self)
         return [self.by_name[manifest.name] for manifest in translators(manifests, source, target)]
 
-    def _named(self, model: str, kind: Kind | None) -> Task:
+    def named(self, model: str, kind: Kind | None) -> Task:
+        """Return the model of a name; raises `UnknownModel`, `WrongTask`."""
         if model not in self.by_name:
             raise UnknownModel(f"there is no model {model[:SHOWN]!r}; there are {self._names()}", "model")
         task = self.by_name[model]
@@ -132,12 +136,13 @@ class Calls:
     def _translator(self, request: TranslateRequest) -> Task:
         """Return the named model, the first for the request's languages, or the first, which says what it lacks."""
         source = None if request.source == AUTO else request.source
-        fitting = [] if request.model is not None else self.tasks.translators(source, request.target)
+        is_named = self.tasks.name_in(request.model) is not None
+        fitting = [] if is_named else self.tasks.translators(source, request.target)
         return _counted(fitting[0], "translate") if fitting else self.find(request.model, "translate")
 
     def _several(self, request: TranslateRequest) -> list[Task]:
         """Return the models among which the texts themselves choose, where neither a model nor a source is named."""
-        if request.model is not None or request.source != AUTO:
+        if self.tasks.name_in(request.model) is not None or request.source != AUTO:
             return []
         into = self.tasks.translators(None, request.target)
         return into if len(into) > 1 else []
@@ -149,11 +154,12 @@ class Calls:
 
     def described(self, model: str | None, kinds: Sequence[Kind]) -> Task:
         """Return the named model, or the first that was made for one of these tasks; raises `NoModel`, `WrongTask`."""
-        for task in self.tasks if model is None else [self.tasks.find(model, None)]:
+        name = self.tasks.name_in(model)
+        for task in self.tasks if name is None else [self.tasks.named(name, None)]:
             if task.manifest.task in kinds:
                 return task
         what = " or ".join(kinds)
-        if model is not None:
+        if name is not None:
             raise WrongTask(f"model {model!r} is not for {what}", "model")
         raise NoModel(f"there is no model for {what} here", "model")
 

@@ -42,11 +42,12 @@ class ReadForms:
         if path in TAKE_IMAGES and scope["method"] == "POST":
             await self._with_image(scope, receive, send)
             return
-        if path not in TAKE_FORMS.get(scope.get("method", ""), ()):
+        takes_form = path in TAKE_FORMS.get(scope.get("method", ""), ())
+        kind = _kind_of_body(scope) if takes_form else ""
+        if not takes_form or (kind == IN_PARTS and path in libretranslate.REFUSED):  # whatever these are asked
             await self._app(scope, receive, send)
             return
         body = (await receive()).get("body", b"")
-        kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
         if kind == IN_PARTS:
             _answer_as_its_protocol(path)
             await error_response(WrongForm(f"the body is {IN_PARTS}; send JSON or {FORM}", "body"))(
@@ -82,6 +83,10 @@ class ReadForms:
         elif not body.isascii() and not BEGINNINGS.issuperset(body.lstrip(SPACE)[:1]):
             answer = error_response(NotJson(f"the body is neither JSON nor an image ({KINDS})", "body"))
         await answer(scope, replay(body, receive), send)
+
+
+def _kind_of_body(scope: Scope) -> str:
+    return Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _answer_as_its_protocol(path: str) -> None:

@@ -23,6 +23,8 @@ class RefuseCrossSite:
     A page's own server is let in, but its name proves little where no key is needed: who owns a name can point it at
     this machine once the page is loaded (DNS rebinding), and the browser then takes us for that page's server. So
     without keys only addresses and localhost count, which nobody can point elsewhere; a name must be an allowed origin.
+    Such a page's plain GET to its own name has no Origin, and is answered: it sees which models there are and how busy
+    they are, and has nothing computed.
     """
 
     def __init__(self, app: ASGIApp, allowed: Collection[str], *, trusts_names: bool) -> None:

@@ -25,6 +25,11 @@ class AnswerRequest(Request):
     no_answer: bool = Field(False, description="whether 'there is none' is an answer, too: an empty one")
     overlap: int | None = OVERLAP
 
+    def counted_by(self) -> str:
+        """Return the field that says how many answers it asks for: the longer list."""
+        questions, contexts = (1 if isinstance(texts, str) else len(texts) for texts in (self.question, self.context))
+        return "question" if questions > contexts else self.inputs
+
     def count_inputs(self) -> int:
         """Return how many questions are to be answered."""
         return max(1 if isinstance(texts, str) else len(texts) for texts in (self.question, self.context))

@@ -37,9 +37,8 @@ class Message(BaseModel):
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
             if isinstance(kind, str) and kind != "text":
-                raise PydanticCustomError(
-                    "part", "a part of type {kind} is not read here; send text", {"kind": kind[:32]}
-                )
+                words = "a part of type {kind} is not read here; send text"
+                raise PydanticCustomError("part", words, {"kind": ascii(kind[:32])[1:-1]})
         return content
 
     def text(self) -> str:

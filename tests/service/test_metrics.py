@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from deploy.monitoring.local import free_port
 from service.engine.observer import Load, Step
 from service.metrics import BUILD, Metrics
 from service.metrics_files import NodeCollector
-from service.metrics_port import MAX_AT_ONCE
+from service.metrics_port import MAX_AT_ONCE, export
 from tests.service.api.conftest import series
 
 ROOT = Path(__file__).parent.parent.parent
@@ -183,6 +184,23 @@ def test_the_readme_explains_every_metric() -> None:
         declared[f"{name}_total" if family.type == "counter" else name] = family.type
 
     assert dict(rows) == declared
+
+
+def test_the_metrics_port_outlives_a_time_without_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    port = free_port()
+    export(Metrics(), "127.0.0.1", port)
+    page = httpx.Client(base_url=f"http://127.0.0.1:{port}", transport=httpx.HTTPTransport(retries=8))
+    with page:
+        assert page.get("/metrics").status_code == 200
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Timer, "start", refuse)
+            for _ in range(MAX_AT_ONCE + 1):
+                with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                    page.get("/metrics")
+        assert page.get("/metrics").status_code == 200
 
 
 def test_the_metrics_port_has_so_many_threads_and_no_more(tmp_path: Path) -> None:

@@ -149,12 +149,11 @@ def _languages(calls: Calls, kind: str) -> list[DeepLLanguage]:
     if not known:
         raise NoModel("there is no model for translate here", "model")
     is_target = kind == "target"
-    names = dict.fromkeys(name for each in known for name in (each.targets if is_target else each.sources))
+    names: dict[str, str] = {}  # by their tags: models spell them differently
+    for each in known:
+        for name in each.targets if is_target else each.sources:
+            names.setdefault(standard_tag(name).upper(), name)
     return [
-        DeepLLanguage(
-            language=standard_tag(name).upper(),
-            name=english_name(name),
-            supports_formality=False if is_target else None,
-        )
-        for name in names
+        DeepLLanguage(language=tag, name=english_name(name), supports_formality=False if is_target else None)
+        for tag, name in names.items()
     ]

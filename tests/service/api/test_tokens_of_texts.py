@@ -116,6 +116,16 @@ async def test_the_best_answer_is_the_likeliest_span(open_client: OpenClient, ma
     assert several["results"][1]["no_answer_score"] == answer["results"][0]["no_answer_score"]
 
 
+@pytest.mark.parametrize(("longer", "shorter"), [("question", "context"), ("context", "question")])
+async def test_too_many_answers_are_refused_by_the_list_that_asks_for_them(
+    open_client: OpenClient, longer: str, shorter: str
+) -> None:
+    async with open_client("answers") as client:
+        refused = await client.post("/answer", json={longer: ["who?"] * 300, shorter: "the dog"})
+
+    assert refused.status_code == 413 and refused.json()["error"]["param"] == longer
+
+
 async def test_there_being_no_answer_is_an_empty_answer_when_it_counts(open_client: OpenClient) -> None:
     async with open_client("answers") as client:
         answer = await post(client, "/answer", question=["who?", "what?"], context=TEXTS[0], top_k=100, no_answer=True)

@@ -77,6 +77,7 @@ async def detect(calls: Calls, request: DetectRequest) -> list[DetectedLanguage]
 def languages(calls: Calls, model: str | None) -> list[LibreTranslateLanguage]:
     """Return the languages of the translator that is named, or of all."""
     calls.tasks.find(model, "translate")
+    model = calls.tasks.name_in(model)
     targets: dict[str, dict[str, None]] = {}
     for known in known_languages(calls, model):
         for source in known.sources:

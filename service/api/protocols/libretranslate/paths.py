@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-TAKE_BODIES = frozenset({"/translate", "/detect", "/suggest", "/translate_file"})
+REFUSED = frozenset({"/suggest", "/translate_file"})
+TAKE_BODIES = frozenset({"/translate", "/detect"}) | REFUSED
 # `/languages` too may have a body: one of its clients asks with a GET that has one.
 PATHS = TAKE_BODIES | {"/languages", "/frontend/settings"}
 OPEN = frozenset({"/frontend/settings"})  # says that a key is needed to who has none, and names no model

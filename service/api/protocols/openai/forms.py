@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from service.api.invalid import naming, native
 from service.api.protocols.nulls import NullsLeftOut
 from service.errors import InvalidRequest
 from service.schemas import Grammar
@@ -62,16 +63,17 @@ class ResponseFormat(BaseModel):
         if (self.type == "regex") != isinstance(self.value, str):
             raise InvalidRequest("response_format: the type regex has a text as value, others none", "response_format")
         if isinstance(self.value, str):
-            return Grammar(regex=self.value)
-        beside = self.value or self.schema_
-        if self.type == "json" and not beside:
+            with naming(regex="response_format.value"):
+                return native(Grammar, regex=self.value)
+        beside = self.schema_ if self.value is None else self.value
+        if self.type == "json" and beside is None:
             raise InvalidRequest("response_format has the type json, but no value", "response_format")
         if self.type == "json_object":
             if self.json_schema is not None:
                 raise InvalidRequest(
                     "response_format has a json_schema, which goes with the type json_schema", "response_format"
                 )
-            return Grammar(json_schema=beside or {"type": "object"})
-        if self.json_schema is None and not beside:
+            return Grammar(json_schema={"type": "object"} if beside is None else beside)
+        if self.json_schema is None and beside is None:
             raise InvalidRequest("response_format has the type json_schema, but no json_schema", "response_format")
         return Grammar(json_schema=beside if self.json_schema is None else self.json_schema.schema_)

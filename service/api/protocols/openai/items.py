@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.request import Text, whole_json
@@ -13,7 +13,7 @@ from service.schemas.request import Text, whole_json
 MAX_ITEMS = 4096
 
 
-class Part(BaseModel):
+class Part(NullsLeftOut):
     """A part of a text: a text itself, or JSON, which is read as text."""
 
     type: Literal["input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text", "input_json"]

@@ -78,4 +78,4 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
     @router.get("/v1/models/{model}")
     async def model(model: str) -> ModelCard:
         """Tell of one model what the list tells of all."""
-        return await card_of(calls.tasks.find(model, None))
+        return await card_of(calls.tasks.named(model, None))

@@ -65,6 +65,24 @@ async def test_languages_have_deepls_codes(client: Client) -> None:
     assert (await client.get("/v2/languages", params={"type": "target"})).json() == targets
 
 
+async def test_a_language_that_models_spell_differently_is_listed_once(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    spellings = [("de", "en"), ("deu_Latn", "eng_Latn")]
+    packages = [
+        with_manifest(
+            translate,
+            tmp_path / source.lower(),
+            languages={"ids": {source: 40, target: 41}, "source_begins_with": "target"},
+        )
+        for source, target in spellings
+    ]
+    async with open_client(*packages) as client:
+        listed = (await client.get("/v2/languages")).json()
+
+    assert [each["language"] for each in listed] == ["DE", "EN"]
+
+
 async def test_no_characters_are_counted(client: Client) -> None:
     assert (await client.get("/v2/usage")).json() == {"character_count": 0, "character_limit": 10**12}
 

@@ -175,6 +175,12 @@ async def test_errors_are_libretranslates(
     assert list(response.json()) == ["error"] and words in response.json()["error"]
 
 
+async def test_a_file_is_refused_in_the_form_that_clients_send_it_in(client: Client) -> None:
+    response = await client.post("/translate_file", files={"file": b"x"}, data={"source": "en", "target": "sv"})
+
+    assert response.status_code == 403 and "files" in response.json()["error"]
+
+
 async def test_a_body_with_both_fields_is_native(client: Client) -> None:
     assert "translations" in await post(client, "/translate", input=DAN, q=DAN, target="sv")
     response = await client.post("/translate", json={"input": DAN, "q": DAN})
@@ -204,6 +210,21 @@ async def test_among_several_translators_languages_choose_for_hugging_faces_clie
     body = {"inputs": "Dan.", "parameters": {"src_lang": "en", "tgt_lang": "sv"}}
     async with open_client(*translators) as client:
         assert await post(client, "/", **body) == await post(client, "/", **body, model="others")
+
+
+@pytest.mark.parametrize("model", [None, "tgi", "http://service/models"])
+async def test_languages_choose_also_where_a_client_only_knows_an_address(
+    open_client: OpenClient, translators: tuple[Path, Path], model: str | None
+) -> None:
+    async with open_client(*translators) as client:
+        for source in ("auto", "en"):
+            answer = await post(client, "/translate", model=model, input=[DAN], source=source, target="sv")
+            assert answer["model"] == "others"
+        listed = (await client.get("/languages", params={"model": model} if model else {})).json()
+        card = await client.get(f"/v1/models/{model}")
+
+    assert {each["code"] for each in listed} == {"de", "fr", "en"}
+    assert card.status_code == 404
 
 
 @pytest.mark.usefixtures("computed_elsewhere")

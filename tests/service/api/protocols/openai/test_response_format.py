@@ -63,6 +63,7 @@ async def test_an_answer_that_cannot_go_on_is_cut(client: Client, path: str) -> 
         {"type": "json"},
         {"type": "json", "value": "a+"},
         {"type": "regex", "value": SCHEMA},
+        {"type": "regex", "value": "a" * 70_000},
     ],
 )
 async def test_a_form_that_is_none_is_refused(client: Client, path: str, form: dict[str, Any]) -> None:
@@ -86,6 +87,16 @@ async def test_a_schema_beside_the_type_is_kept(client: Client, path: str, name:
     found = await post(client, path, **body, response_format={"type": kind, name: SCHEMA})
 
     assert found["choices"] == expected["choices"]
+
+
+@pytest.mark.parametrize("name", ["value", "schema"])
+async def test_a_schema_that_asks_for_nothing_is_one(client: Client, name: str) -> None:
+    body = {**PATHS["/v1/completions"], "seed": 1, "max_tokens": 8}
+    expected = await post(client, "/v1/completions", **body, grammar={"json_schema": {}})
+    for kind in ("json_object", "json_schema", "json"):
+        assert (await post(client, "/v1/completions", **body, response_format={"type": kind, name: {}}))[
+            "choices"
+        ] == expected["choices"]
 
 
 @pytest.mark.parametrize("path", PATHS)
