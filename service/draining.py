@@ -87,12 +87,18 @@ class Draining:
 def wait_for_readers(admin_socket: Path, within_s: float) -> bool:
     """Wait until HAProxy has handed on what it has, or is gone; returns whether it has.
 
+    Ray puts the socket that it was given into a folder of the node's beside it.
+
     A process is done with an answer once the kernel has taken it. Its reader may be slow, and HAProxy would be killed.
     """
     deadline = time.monotonic() + within_s
-    while (streams := _streams_of_clients(admin_socket)) and time.monotonic() < deadline:
+    while (has_streams := _has_streams(admin_socket)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    return not streams
+    return not has_streams
+
+
+def _has_streams(admin_socket: Path) -> bool:
+    return any(map(_streams_of_clients, (admin_socket, *admin_socket.parent.glob(f"*/{admin_socket.name}"))))
 
 
 def _streams_of_clients(admin_socket: Path) -> int:

@@ -101,6 +101,19 @@ def slow_body(service: Service, prefix: str) -> str:
         return answer.decode()
 
 
+def large_answer(service: Service) -> socket.socket:
+    """Ask for more than the kernel keeps for a reader; return the connection when the answer has begun."""
+    body = json.dumps({**LONG, "logprobs": 20}).encode()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.settimeout(60)
+    client.connect((HOST, int(service.address.rpartition(":")[2])))
+    head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    client.sendall(f"{head}Connection: close\r\n\r\n".encode() + body)
+    assert client.recv(1, socket.MSG_PEEK)
+    return client
+
+
 def until_refused(ask: Callable[[], httpx.Response]) -> httpx.Response:
     deadline = time.monotonic() + 15
     while (answer := ask()).status_code != 503 and time.monotonic() < deadline:
@@ -114,7 +127,7 @@ def test_who_is_slow_is_told_and_who_was_begun_is_answered_before_the_end(servic
         assert answer.startswith("HTTP/1.1 408"), answer
         assert json.loads(answer.rpartition("\r\n\r\n")[2])["error"]["code"] == "request_timeout"
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, large_answer(service) as reader:
         begun = [threading.Event(), threading.Event()]
         streams = [
             pool.submit(events_of, service.url(prefix), event)
@@ -136,6 +149,9 @@ def test_who_is_slow_is_told_and_who_was_begun_is_answered_before_the_end(servic
             assert lines[-1] == "data: [DONE]"
             assert sum('"finish_reason"' in line for line in lines) == LONG["n"]
         assert ": keep-alive" in streams[0].result() + streams[1].result()
+        time.sleep(2)  # all is computed, and this reader has yet to take most of it
+        head, _, content = b"".join(iter(partial(reader.recv, 65536), b"")).partition(b"\r\n\r\n")
+        assert len(content) > 5_000_000 and f"content-length: {len(content)}".encode() in head.lower()
     assert service.process.wait(timeout=30) == 0
     assert "ray.kill" not in service.log.read_text(), "the log ends with Ray's report of what was asked for"
 

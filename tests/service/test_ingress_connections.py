@@ -165,6 +165,8 @@ def test_whose_answer_is_not_handed_on_yet_is_waited_for(ingress: Ingress) -> No
         deadline = time.monotonic() + 10
         while wait_for_readers(admin, within_s=0):
             assert time.monotonic() < deadline, "its half of a request is no stream"
+        as_ray_is_told = admin.parent.with_name(admin.name)  # which has a folder of its own for each node
+        assert not wait_for_readers(as_ray_is_told, within_s=0)
     assert wait_for_readers(admin, within_s=5)
 
     idle = httpx.Client(base_url=ingress.address)
