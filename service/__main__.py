@@ -71,10 +71,13 @@ def run(settings: Settings, signals: UntilReady) -> None:
     place = tempfile.gettempdir() if re.fullmatch(r"[\w./-]+", tempfile.gettempdir()) else SHORT_PLACE
     with _folder("trifold-", place) as folder, _folder("haproxy-", SHORT_PLACE) as haproxy_folder:
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
-        _set(log_to=settings.log_to or own_stderr())
-        _set(models_file=settings.models_file.resolve())  # as HAProxy has another working directory
+        if (log_to := settings.log_to or own_stderr()) is not None:
+            _set(log_to=log_to)
+        # As HAProxy has another working directory. Links stay: paths are relative to where the models file is said to
+        # be, and by links a Secret's new content comes.
+        _set(models_file=settings.models_file.absolute())
         if settings.api_keys_file is not None:
-            _set(api_keys_file=settings.api_keys_file.absolute())  # links stay, by which a Secret's new content comes
+            _set(api_keys_file=settings.api_keys_file.absolute())
         _serve(Settings.read(), started, Path(haproxy_folder), signals)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import stat
 import sys
 from contextlib import suppress
 from logging.handlers import WatchedFileHandler
@@ -81,7 +82,10 @@ def _handler_of(to: Path) -> logging.StreamHandler[Any]:
     is_file = to.is_file() or not to.exists()
     if is_file and to.parts[:2] != ("/", "proc"):  # where it is another process' own
         return _RenamedFileHandler(to, encoding="utf-8")
-    return logging.StreamHandler(to.open("a", encoding="utf-8"))
+    # Who opens a pipe that nobody reads would wait for a reader; so it is an error.
+    number = os.open(to, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    os.set_blocking(number, True)
+    return logging.StreamHandler(os.fdopen(number, "a", encoding="utf-8"))
 
 
 class _RenamedFileHandler(WatchedFileHandler):
@@ -120,8 +124,17 @@ def _as_text(*, in_colours: bool) -> list[structlog.typing.Processor]:
     return [structlog.dev.ConsoleRenderer(colors=in_colours, exception_formatter=_write_traceback)]
 
 
-def own_stderr() -> Path:
-    """Return where other processes find this one's stderr; all append to it, if it is a file."""
+def own_stderr() -> Path | None:
+    """Return where other processes find this one's stderr; all append to it, if it is a file.
+
+    None, and a warning, where they cannot open it: it is a socket, as systemd's journal has it.
+    """
     number = sys.__stderr__.fileno() if sys.__stderr__ else 2
+    if stat.S_ISSOCK(os.fstat(number).st_mode):
+        logging.getLogger(__name__).warning(
+            "stderr is a socket, which replicas cannot open, so their lines are in Ray's files "
+            "(/tmp/ray/session_latest/logs/worker-*.err) alone; TRIFOLD_LOG_TO names a file for the lines of all"
+        )
+        return None
     fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
     return Path(f"/proc/{os.getpid()}/fd/{number}")

@@ -174,7 +174,6 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, ports: Ports,
         **haproxy_files(folder),
         **haproxy_ports(settings.host, ports, ours),
         **haproxy_connections(open_files()),
-        **listening(settings.host, settings.port),
         FALLBACK_PORT: str(ports.keep_any()),
     }
     ingress = {**haproxy(binary), **timeouts.haproxy(), **of_machine} if binary else {}
@@ -191,5 +190,7 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, ports: Ports,
         **ingress,
     }
     for name, value in environment.items():
-        os.environ.setdefault(name, value)
+        if not os.environ.get(name):  # set to nothing Ray cannot read most of them
+            os.environ[name] = value
+    os.environ.update(listening(settings.host, settings.port))  # whatever is set: whether keys are needed depends on it
     return binary is not None

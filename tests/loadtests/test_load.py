@@ -24,6 +24,19 @@ CARD = {"id": "sentiment", "task": "classify", "image_size": None}
 ANSWER = {"usage": {"prompt_tokens": 7, "completion_tokens": 0}}
 
 
+def test_it_needs_nothing_that_locusts_image_has_not() -> None:
+    without = (
+        "import sys; sys.modules.update(dict.fromkeys(('model', 'pydantic', 'numpy', 'fastapi', 'ray', 'tokenizers')))"
+    )
+    told = "import loadtests.locustfile; from loadtests.machine import about; print(about()['instructions'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{without}; {told}"], cwd=LOCUSTFILE.parent.parent, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+
+
 class Server(ThreadingHTTPServer):
     """Answers with one status, or never (none), and counts."""
 

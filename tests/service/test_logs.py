@@ -6,6 +6,7 @@ import logging
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,26 @@ def test_lines_of_other_processes_come_out_where_the_first_one_writes() -> None:
 
     (line,) = map(json.loads, done.stderr.splitlines())
     assert (line["event"], line["model"], line["logger"]) == ("said", "stories", "trifold")
+
+
+def test_where_others_cannot_open_stderr_it_is_said_and_theirs_stays_where_it_is() -> None:
+    ours, theirs = socket.socketpair()  # as systemd's journal
+    with ours, theirs:
+        first = f"{IMPORTS}; configure_logs(None); print(own_stderr())"
+        done = subprocess.run(
+            [sys.executable, "-c", first], cwd=ROOT, stderr=theirs, stdout=subprocess.PIPE, check=True
+        )
+        assert done.stdout == b"None\n"
+        assert "TRIFOLD_LOG_TO names a file" in json.loads(ours.recv(65536))["event"]
+
+
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    first = f"{IMPORTS}; configure_logs(Path({str(tmp_path / 'pipe')!r})); {SAID}"
+    done = subprocess.run([sys.executable, "-c", first], cwd=ROOT, capture_output=True, check=True, timeout=60)
+
+    problem, said = map(json.loads, done.stderr.splitlines())
+    assert "logs go to stderr" in problem["event"] and said["event"] == "said"
 
 
 def test_a_file_keeps_what_all_have_added_to_it(tmp_path: Path) -> None:

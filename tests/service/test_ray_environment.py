@@ -67,6 +67,20 @@ def test_what_a_thread_has_freed_can_be_given_back() -> None:
     assert held["as set"] < 4 < held["by default"]
 
 
+def test_what_decides_whether_keys_are_needed_is_not_for_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S"  # as compose files set what is not set
+    monkeypatch.setattr(os, "environ", os.environ | {"TRIFOLD_LISTEN": "0.0.0.0:9000", empty: ""})
+    monkeypatch.setattr("service.ray_environment.haproxy_binary", lambda: "haproxy")
+    ports = Ports()
+    prepare_single_machine(Settings(port=8000), Timeouts.of(Limits()), ports, tmp_path)
+    ports.close()
+
+    assert os.environ["TRIFOLD_LISTEN"] == "127.0.0.1:8000"
+    assert os.environ[empty] == str(Timeouts.of(Limits()).haproxy_client)
+
+
 def test_services_of_one_machine_share_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     for ports in (Ports(), Ports()):
