@@ -121,7 +121,7 @@ class Teams(Generic[Team]):
         That holds so many bytes of weights again.
         """
         self._path, self._weights, self._counts, self._open = path, weights, counts, opened
-        self._files = _files(path)
+        self._files = files_of(path)
         self._teams = {0: largest}
         self._choices: dict[tuple[int, ...], ThreadChoice] = {}
         self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
@@ -184,10 +184,10 @@ class Teams(Generic[Team]):
 
     def _open_one(self, way: int) -> None:
         try:
-            if _files(self._path) != self._files:  # another package lies there by now
+            if files_of(self._path) != self._files:  # another package lies there by now
                 return
             team = self._open(self._counts[way])
-            if _files(self._path) == self._files:
+            if files_of(self._path) == self._files:
                 self._teams[way] = team
         except ReferenceError:  # nobody has the session any more
             return
@@ -207,10 +207,10 @@ def fewer_threads(weights: int, threads: int) -> list[int]:
 
 def size_of(path: Path) -> int:
     """Return the bytes of a graph's file, and of that with the weights of a large one."""
-    return sum(size for _, size, _ in _files(path))
+    return sum(size for _, size, _ in files_of(path))
 
 
-def _files(path: Path) -> list[tuple[int, int, int]]:
+def files_of(path: Path) -> list[tuple[int, int, int]]:
     """Return what shows whether a graph's file, and that with the weights of a large one, are the same as before."""
     files = [path.stat(), *(each.stat() for each in path.parent.glob(f"{path.name}.data"))]
     return [(each.st_ino, each.st_size, each.st_mtime_ns) for each in files]

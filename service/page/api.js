@@ -84,6 +84,7 @@ async function refusal(response) {
   const answer = await response.json().catch(() => null);
   const error = new Refused(answer?.error?.message ?? `the server answered ${response.status}`);
   error.answer = answer;
+  error.param = answer?.error?.param;
   error.retryAfter = Number(response.headers.get("Retry-After")) || 0;
   return error;
 }

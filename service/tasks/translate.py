@@ -33,7 +33,7 @@ from service.tasks.pool import Pool
 from service.tasks.sources import Sources, SourceText, as_written
 from service.tasks.streamed_text import StreamedText
 from service.tasks.task import check_beam_size, check_memory, not_for
-from service.tasks.texts import as_list, check_characters, expected_tokens
+from service.tasks.texts import as_list, check_characters, check_length, expected_tokens
 
 DEFAULT_BEAM_SIZE = 4  # LibreTranslate's
 CHARACTERS_PER_ID = 2  # to encode so many takes as long as to decode one id
@@ -104,14 +104,22 @@ class Translate:
             ids: list[int] = []
             ends = True
             if output is not None:
-                check_characters(output, self._manifest.limits.max_positions, "output")
-                ids = self._tokenizer.encode(output, adds_special=False).ids
+                most = request.max_tokens or self._manifest.limits.max_positions
+                check_characters(output, most, "output")
+                ids = [*self._forced_of(request), *self._tokenizer.encode(output, adds_special=False).ids]
+                check_length(len(ids), most, "output")
             else:
                 async with aclosing(self._outputs(request, sources, permit)) as outputs:
                     async for _, each in outputs:
                         (ids,) = _best([ids], each, 1)
                         ends = not _is_cut(each)
         return Translated(text.source, request.target, text.sentences[0], sources[0], ids, ends=ends)
+
+    def _forced_of(self, request: TranslateRequest) -> list[int]:
+        """Return what every translation begins with."""
+        forced = self._languages.first_of_target(request.target)
+        forced = self._manifest.generation_for("translate").forced_start if forced is None else forced
+        return [] if forced is None else [forced]
 
     async def stream(self, request: AnyRequest, client: str) -> AsyncGenerator[AnyEvent, None]:
         """Yield the translation of one text piece by piece, sentence after sentence, then the usage."""

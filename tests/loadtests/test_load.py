@@ -29,9 +29,8 @@ def test_it_needs_nothing_that_locusts_image_has_not() -> None:
         "import sys; sys.modules.update(dict.fromkeys(('model', 'pydantic', 'numpy', 'fastapi', 'ray', 'tokenizers')))"
     )
     told = "import loadtests.locustfile; from loadtests.machine import about; print(about()['instructions'])"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{without}; {told}"], cwd=LOCUSTFILE.parent.parent, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", f"{without}; {told}"]
+    done = subprocess.run(command, cwd=LOCUSTFILE.parent.parent, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"

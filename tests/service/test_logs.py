@@ -49,9 +49,8 @@ def test_where_others_cannot_open_stderr_it_is_said_and_theirs_stays_where_it_is
     ours, theirs = socket.socketpair()  # as systemd's journal
     with ours, theirs:
         first = f"{IMPORTS}; configure_logs(None); print(own_stderr())"
-        done = subprocess.run(
-            [sys.executable, "-c", first], cwd=ROOT, stderr=theirs, stdout=subprocess.PIPE, check=True
-        )
+        command = [sys.executable, "-c", first]
+        done = subprocess.run(command, cwd=ROOT, stderr=theirs.fileno(), stdout=subprocess.PIPE, check=True)
         assert done.stdout == b"None\n"
         assert "TRIFOLD_LOG_TO names a file" in json.loads(ours.recv(65536))["event"]
 

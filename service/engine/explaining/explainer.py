@@ -15,10 +15,12 @@ import numpy as np
 from model.package import Manifest
 from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, source_inputs
 from service.engine.arrays import Array
+from service.engine.errors import EngineFailed
 from service.engine.explaining.anatomy import Kind
 from service.engine.explaining.graph import ExplainedGraph, Look, Seen
 from service.engine.explaining.lens import CHOSEN, COUNT, Answers
 from service.engine.inputs import TextInput, collate
+from service.engine.teams import files_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Explainer:
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
+        self._files = {name: files_of(folder / graph.file) for name, graph in manifest.graphs.items()}
         self._graphs: dict[str, ExplainedGraph] = {}
 
     @property
@@ -116,6 +119,8 @@ class Explainer:
     def _graph(self, name: str) -> ExplainedGraph:
         if name not in self._graphs:
             graph, config = self._manifest.graphs[name], self._manifest.config
+            if files_of(self._folder / graph.file) != self._files[name]:  # another package lies there by now
+                raise EngineFailed
             encoder_layers = int(config["num_encoder_layers"]) if name == "encoder" else 0
             self._graphs[name] = ExplainedGraph(self._folder / graph.file, graph.outputs, encoder_layers)
         return self._graphs[name]

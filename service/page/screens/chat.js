@@ -81,10 +81,12 @@ export function open(models) {
     const onbegin = () => {
       if (stopping === stopped) isWaiting = false;
     };
+    let hasEnded = false;
     try {
       const done = await run(call, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
+      hasEnded = true; // maybe without a word, which is an answer too: a template may ask that roles alternate
       frame.told(call);
-      frame.say(speed(done));
+      frame.say(answer.value() ? speed(done) : "The model ended at once.");
     } catch (error) {
       if (!answer.value()) {
         all.splice(all.indexOf(message), 1); // it was not answered, and can be said again in other words
@@ -99,7 +101,7 @@ export function open(models) {
       if (stopping === stopped) end();
       heard.textContent = answer.value();
       setTimeout(() => (heard.textContent = ""), HEARD_MS); // it has been taken up, and is no second text to read or copy
-      if (answer.value()) all.push({ role: "assistant", content: answer.value() });
+      if (hasEnded || answer.value()) all.push({ role: "assistant", content: answer.value() });
     }
   }
 

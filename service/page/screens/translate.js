@@ -90,8 +90,11 @@ export function open(models) {
       return frame.clear();
     }
     const body = { model: frame.model.id, input, source: source.value, target: target.value, alignment: true };
-    if (input.length < MANY) body.n_best = 4;
-    const call = await post("translate", body, signal);
+    const withOthers = input.length < MANY ? { ...body, n_best: 4 } : body;
+    const call = await post("translate", withOthers, signal).catch((error) => {
+      if (error.param !== "n_best") throw error;
+      return post("translate", body, signal); // the model has room for fewer
+    });
     show(call.answer, input, body);
     frame.told(call);
   }

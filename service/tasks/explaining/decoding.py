@@ -62,7 +62,8 @@ class Explained:
         """Refuse parts that the model has not."""
         name = self.manifest.name
         wants(request.contributions, False, f"model {name!r} gives texts no labels", "contributions")
-        wants(request.alignment, aligns, f"model {name!r} does not translate", "alignment")
+        why = "explains what it goes on with; /translate aligns" if self.manifest.languages else "does not translate"
+        wants(request.alignment, aligns, f"model {name!r} {why}", "alignment")
         if request.label is not None:
             raise InvalidRequest(f"label is {request.label!r}; model {name!r} has none", "label")
 
@@ -177,7 +178,9 @@ class ExplainGeneration:
     def _ids_of(self, text: str, output: str, prompt: Sequence[int], *, has_source: bool) -> list[int]:
         """Return the ids of an output as they follow a prompt's; where it has changed the prompt's they stand apart."""
         if has_source:
+            forced = self._manifest.generation_for("generate").forced_start
             ids = self._tokenizer.encode(output, adds_special=False).ids
+            ids = [forced, *ids] if ids and forced is not None else ids
         else:
             joined = self._tokenizer.encode(text + output, adds_special=False).ids
             own = self._tokenizer.encode(text, adds_special=False).ids
@@ -191,7 +194,8 @@ class ExplainGeneration:
         read = self._tokenizer.encode(text)
         shown = dict(enumerate(tokens_of_text(read)))
         whole = prompt if source is None else source
-        begin = next((n for n in range(len(whole)) if whole[n : n + len(read.ids)] == read.ids), 0)
+        places = reversed(range(len(whole)))  # what is added stands before the text, and may be as one of its tokens
+        begin = next((n for n in places if whole[n : n + len(read.ids)] == read.ids), 0)
         tokens = [shown.get(n - begin) or added_token(self._tokenizer, token) for n, token in enumerate(whole)]
         output, found = tokens_of_output(self._tokenizer, ids, prompt)
         start = [added_token(self._tokenizer, token) for token in prompt] if source is not None else []

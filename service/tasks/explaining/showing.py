@@ -19,6 +19,7 @@ from service.schemas import ExplainRequest
 from service.schemas.explain import Attention, AttentionMaps, Numbers, Vectors
 
 MAX_TOKENS = 512  # of a text, or of a prompt or source and its output together
+MOST = 65_504  # the largest number of 16 bits, to which vectors in base64 are cut
 MAX_NUMBERS = 1_000_000  # of attention and vectors: about seven megabytes of JSON
 
 
@@ -90,7 +91,7 @@ class Shown:
     def _written(self, values: Array) -> tuple[list[int], list[Any] | str]:
         shape = list(values.shape)
         if self._request.encoding == "base64":
-            return shape, base64.b64encode(values.astype("<f2").tobytes()).decode()
+            return shape, base64.b64encode(values.clip(-MOST, MOST).astype("<f2").tobytes()).decode()
         return shape, np.round(values.astype(np.float64), self._request.digits).tolist()
 
     def _check_numbers(self, numbers: int, param: str, fewer: str) -> None:

@@ -41,6 +41,11 @@ class ExplainText:
             raise InvalidRequest(
                 f"input is one text, but model {name!r} reads a query and a document; send a list of the two", "input"
             )
+        if request.label is not None and not decides:
+            raise InvalidRequest(
+                f"label is {request.label!r}; it goes with contributions of models that label texts", "label"
+            )
+        self._check_label(request)
         shown = Shown(request, self._manifest)
         texts = (request.input,) if isinstance(request.input, str) else request.input
         with self._encoder.admit(client, [texts], Reading()) as permit:
@@ -99,13 +104,13 @@ class ExplainText:
         return found, sum(row.tokens for row in rows)
 
     def _label(self, request: ExplainRequest, logits: Array) -> int:
+        return int(logits.argmax()) if request.label is None else self._manifest.labels.index(request.label)
+
+    def _check_label(self, request: ExplainRequest) -> None:
         labels = self._manifest.labels
-        if request.label is None:
-            return int(logits.argmax())
-        if request.label not in labels:
+        if request.label is not None and request.label not in labels:
             there = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
             raise InvalidRequest(f"label is {request.label!r}; this model has {there}", "label")
-        return labels.index(request.label)
 
     def _log_odds(self, logits: Array, label: int) -> Array:
         """Return a label's log odds against all others, (N,); of labels that stand alone the model's own number."""

@@ -35,7 +35,7 @@ def tokens_of_text(encoding: Encoding, first: Sequence[ExplainedToken] = ()) -> 
 
 def added_token(tokenizer: PackageTokenizer, token: int) -> ExplainedToken:
     """Return a token that stands for none of a text's characters."""
-    return ExplainedToken(id=token, token=tokenizer.token_of(token), start=0, end=0, special=True, part=0)
+    return ExplainedToken(id=token, token=tokenizer.token_if_any(token) or "", start=0, end=0, special=True, part=0)
 
 
 def tokens_of_output(
@@ -52,7 +52,12 @@ def tokens_of_output(
         start, text = len(text), text + piece
         tokens.append(
             ExplainedToken(
-                id=token, token=tokenizer.token_of(token), start=start, end=len(text), special=is_special, part=0
+                id=token,
+                token=tokenizer.token_if_any(token) or "",  # a model may have more than its tokenizer knows
+                start=start,
+                end=len(text),
+                special=is_special,
+                part=0,
             )
         )
     return text, tokens

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import numpy as np
 import pytest
 
 from service.engine.admission import Permit
+from service.tasks.explaining.aligner import Aligner
 from service.tasks.explaining.decoding import MAX_STEPS
 from service.tasks.explaining.insights import Insights
-from tests.conftest import TEXTS, MakePackage
+from service.tasks.explaining.tokens import added_token, tokens_of_output
+from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.test_classify import logits_of, of_texts
 
@@ -99,6 +103,8 @@ async def test_a_word_has_vectors_by_its_meaning_in_each_context(open_client: Op
         ({"heads": []}, 422, "heads", "this model has 0 to 3"),
         ({"layers": [-1]}, 422, "layers", "greater than or equal to 0"),
         ({"label": "angry"}, 422, "label", "this model has negative, positive"),
+        ({"label": "positive", "contributions": False}, 422, "label", "goes with contributions"),
+        ({"model": "embed", "label": "positive"}, 422, "label", "goes with contributions"),
         ({"steps": True}, 422, "steps", "writes no text"),
         ({"input": "good " * 70}, 422, "input", "the limit is 64"),
         ({"model": "embed", "contributions": True}, 422, "contributions", "gives texts no labels"),
@@ -163,6 +169,55 @@ async def test_a_translation_is_explained_with_the_attention_to_its_source(clien
     assert len(answer["steps"]) == target - 1 == most  # it was cut, and shows no end that it has not written
     shown = [answer["output"][token["start"] : token["end"]] for token in answer["output_tokens"]]
     assert "".join(shown) == translation
+
+
+async def test_an_output_of_the_clients_begins_as_every_output_of_the_model_must(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    forced = {"ids": {"en": 40, "sv": 41}, "source_begins_with": "source", "forces_target": True}
+    asked = {"input": "Dan loves ice cream.", "source": "en", "target": "sv", "alignment": False}
+    async with open_client(with_manifest(translate, tmp_path / "forced", languages=forced)) as client:
+        own = await post(client, "/explain", **asked)
+        given = await post(client, "/explain", **asked, output="den hund")
+
+    assert own["output_tokens"][1]["id"] == given["output_tokens"][1]["id"] == 41
+    assert own["steps"][0]["probability"] == given["steps"][0]["probability"]
+
+
+async def test_a_translation_of_the_clients_that_is_too_long_is_refused_before_it_is_aligned(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_way = {"ids": {"en": 40, "sv": 41}, "source_begins_with": "source", "directions": [["en", "sv"]]}
+    monkeypatch.setattr(Aligner, "align", None)
+    async with open_client(with_manifest(translate, tmp_path / "en-sv", languages=one_way)) as client:
+        body = {"input": "Dan.", "source": "en", "target": "sv", "output": "hund " * 100}
+        response = await client.post("/explain", json=body)
+
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (422, "output")
+    assert f"the limit is {MAX_STEPS - 1}" in error["message"]
+
+
+async def test_nothing_is_explained_by_a_package_that_took_the_place_of_the_served_one(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    package = make_package("sentiment")
+    folder = Path(shutil.copytree(package.folder, tmp_path / "served"))
+    async with open_client(folder) as client:
+        for graph in package.manifest.graphs.values():
+            os.utime(folder / graph.file, ns=(0, 0))
+        response = await client.post("/explain", json={"input": TEXT})
+
+    assert response.status_code == 500 and "the model failed on this input" in response.json()["error"]["message"]
+
+
+def test_a_token_that_only_the_model_knows_has_no_text(stories: TinyPackage) -> None:
+    tokenizer = stories.tokenizer
+    beyond = tokenizer.vocab_size + 7  # as models are padded to a round number
+
+    assert added_token(tokenizer, beyond).token == ""
+    text, tokens = tokens_of_output(tokenizer, [9, beyond, 9])
+    assert [token.token for token in tokens][1] == "" and len(text) == tokens[-1].end
 
 
 async def test_words_of_a_translation_are_told_with_it(client: Client) -> None:
