@@ -153,14 +153,16 @@ def _draw_from_weights(logits: Floats, row: Row) -> int:
     params = row.params
     weights = _all_weights(logits, params)  # (V,)
     sums = column_sums(weights)  # (W,)
-    reach = params.top_p * sums.sum() if params.top_p < 1 else np.inf
+    total = sums.sum()
+    if not np.isfinite(total):  # where a logit is infinite, or none is a number, any token is as good
+        return int(logits.argmax())
+    reach = params.top_p * total if params.top_p < 1 else np.inf
     while True:
         token = _draw_one(weights, sums, row.rng)
         own = weights[token]
         weights *= _are_likelier(logits, token)
         sums = column_sums(weights)
-        # Written with not, as no comparison holds of NaN, and this is to end then, too.
-        if not (sums.sum() >= reach or own < params.min_p):
+        if sums.sum() < reach and own >= params.min_p:
             return token
 
 

@@ -88,8 +88,11 @@ class KVCache:
         """Memory that is taken now; what ended sequences took is kept for the next until it is needed or `release`d."""
         return self._own.used_bytes + (self._cross.used_bytes if self._cross else 0)
 
-    def make_room(self, slots: int, length: int, source_length: int = 0, *, live: int) -> None:
+    def make_room(self, slots: int, length: int, source_length: int = 0, *, live: int, writes: int = 0) -> None:
         """Prepare for a step over slots of these lengths at most; raises `ValueError` past the limits.
+
+        `writes`: how many tokens the step may write to all of them, for which what nobody needs is given back if there
+        would be more memory taken than there is to be.
 
         The first `live` slots keep what they hold; slots from `slots` on hold nothing. Cross-attention on a processor
         over sources that lie close together is up to a quarter faster than over sources with gaps between them, so
@@ -97,12 +100,12 @@ class KVCache:
         """
         if slots > self.max_slots or max(length, source_length) > self.max_length:
             raise ValueError(f"{slots} slots × {length} tokens exceed {self.max_slots} × {self.max_length}")
-        self._own.forget(slots)
+        self._own.forget(live)
         if self._cross:
-            self._cross.forget(slots)
+            self._cross.forget(live)
             if self._cross.make_room(source_length, live):
                 self.generation += 1
-        if self.used_bytes > self.capacity_bytes:
+        if self.used_bytes + writes * self.bytes_per_token > self.capacity_bytes:
             self._release()
 
     def hold(self, first: int, tokens: Array, written: Array | None = None) -> None:

@@ -39,16 +39,16 @@ def adjusted(
 def _adjust_row(logits: NDArray[np.float32], row: ConstraintState, total: np.float32, before: list[Entries]) -> None:
     """Change one row's logits (vocab_size,); add the entries that were there to `before`, in order of their change."""
     constraints = row.constraints
-    if constraints.counts_tokens:
-        ids, counts = row.counts()
-        values = logits[ids]
-        before.append((ids, values))
-        logits[ids] = _penalized(values - total, counts, constraints) + total
     if constraints.logit_bias:
         ids, bias = constraints.bias
         values = logits[ids]
         before.append((ids, values))
         logits[ids] = values + bias
+    if constraints.counts_tokens:
+        ids, counts = row.counts()
+        values = logits[ids]
+        before.append((ids, values))
+        logits[ids] = _penalized(values - total, counts, constraints) + total
     allowed = row.allowed()
     if allowed is not None:
         before.append(_restrict(logits, allowed))

@@ -122,7 +122,9 @@ class Runner:
         """
         extent = batch.extent
         with self._decoder.turn:
-            self.cache.make_room(extent.slots, extent.length, extent.source_length, live=extent.live)
+            self.cache.make_room(
+                extent.slots, extent.length, extent.source_length, live=extent.live, writes=_writes(batch)
+            )
             self.cache.copy(batch.copies)
             if isinstance(batch, Prefill):
                 return isolated(self._prefill, batch.chunks)
@@ -270,6 +272,17 @@ def runs_alike(chunks: abc.Sequence[Chunk], length_of: Callable[[Chunk], int]) -
                 continue
         runs.append([chunk])
     return runs
+
+
+def _writes(batch: Batch) -> int:
+    """Return how many tokens a step may write to slots at most."""
+    copied = sum(copy.stop - copy.start for copy in batch.copies)
+    if not isinstance(batch, Prefill):
+        return copied + batch.extent.slots
+    return copied + sum(
+        (1 + len(chunk.sharers)) * (chunk.sequence.computed + chunk.tokens + len(chunk.sequence.source_ids or ()))
+        for chunk in batch.chunks
+    )
 
 
 def _ids(chunk: Chunk) -> list[int]:

@@ -315,7 +315,7 @@ class Scheduler:
         longest = 0
         distinct: dict[object, list[Sequence]] = {}
         for sequence in self._with_room(clients):
-            key = _identity(sequence)
+            key = sequence.identity
             longest = max(longest, len(sequence.source_ids or ()), len(sequence.prompt_ids))
             is_over_budget = key not in distinct and (len(distinct) + 1) * longest > self.limits.prefill_tokens
             if is_over_budget and distinct:
@@ -368,7 +368,7 @@ class Scheduler:
         for sequence in prefilling:
             # Where blocks are still to be put into the slot, it has nothing of what another's has that came as far.
             begins_with, blocks = self._restored.get(sequence, (None, []))
-            key = (_identity(sequence), sequence.computed, begins_with)
+            key = (sequence.identity, sequence.computed, begins_with)
             if key in leaders:
                 leaders[key].sharers.append(sequence)
             else:
@@ -403,10 +403,4 @@ def _rows_if_few(sequences: abc.Sequence[Sequence]) -> int:
 
 def _remaining(sequence: Sequence) -> int:
     """Return how many tokens of a prompt are still to be computed before it decodes."""
-    return len(sequence.prefilled_ids) - sequence.computed
-
-
-def _identity(sequence: Sequence) -> object:
-    """Return what sequences have in common that can share a prefill."""
-    logprobs = sequence.decoding.params.prompt_logprobs if isinstance(sequence.decoding, Sampling) else None
-    return tuple(sequence.prompt_ids), tuple(sequence.source_ids or ()), logprobs
+    return len(sequence.prompt_ids) - 1 - sequence.computed

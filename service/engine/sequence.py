@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import abc
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -112,6 +113,24 @@ class Search:
         return [], Output(tokens, hypotheses[0].finish_reason, hypotheses)
 
 
+class Identity:
+    """A prompt, a source, and how many log probabilities of the prompt are wanted; hashed once, as prompts are long."""
+
+    __slots__ = ("_hash", "_ids", "_logprobs")
+
+    def __init__(self, prompt_ids: list[int], source_ids: list[int], logprobs: int | None) -> None:
+        self._ids, self._logprobs = (prompt_ids, source_ids), logprobs
+        self._hash = hash((tuple(prompt_ids), tuple(source_ids), logprobs))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identity) or self._hash != other._hash:
+            return False
+        return self._logprobs == other._logprobs and self._ids == other._ids
+
+
 @dataclass(eq=False)
 class Sequence:
     """A decoding from admission to its end; changed by the scheduler and its slots, between steps."""
@@ -144,10 +163,16 @@ class Sequence:
         """How many tokens its admission has to compute."""
         return len(self.prompt_ids) + len(self.source_ids or ())
 
+    @cached_property
+    def identity(self) -> Identity:
+        """What it has in common with those that can share its prefill."""
+        logprobs = self.decoding.params.prompt_logprobs if isinstance(self.decoding, Sampling) else None
+        return Identity(self.prompt_ids, self.source_ids or [], logprobs)
+
     @property
     def decoded(self) -> int:
         """How many steps have decoded it, each a token of every row."""
-        return max(0, self.computed - len(self.prefilled_ids))
+        return max(0, self.computed - (len(self.prompt_ids) - 1))
 
     @property
     def longest(self) -> int:

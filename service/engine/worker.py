@@ -112,6 +112,8 @@ class Worker:
     def _rest_if_idle(self) -> bool:
         """Rest, unless there is work or nothing was done since the last time; returns whether there is no work."""
         with self._runs:
+            if time.monotonic() - self._last_progress < REST_S:  # by the other thread
+                return False
             has_rested, self._has_rested = self._has_rested, True  # before looking: what begins meanwhile asks anew
             if not self._is_idle():
                 self._has_rested = False

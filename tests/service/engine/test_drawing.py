@@ -179,8 +179,15 @@ def test_a_row_without_numbers_gets_some_token_and_leaves_the_others_alone(kind:
     assert 0 <= drawn[1] < 900
 
 
-@pytest.mark.parametrize("params", [{}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 5}], ids=str)
-def test_a_logit_beyond_all_numbers_is_drawn_and_ends_the_draw(params: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 5}),
+        *({"top_p": 0.9, "min_p": 0.1}, {"top_k": 300, "min_p": 0.1}, {"top_k": 5, "min_p": 0.1}),
+    ],
+    ids=str,
+)
+def test_a_logit_beyond_all_numbers_ends_the_draw(params: dict[str, float]) -> None:
     logits = np.zeros((2, 500), np.float32)
     logits[0, 7] = np.inf
     rows = [Row(SamplingParams(1, temperature=1.0, **params), [], [], np.random.default_rng(0)) for _ in range(2)]  # type: ignore[arg-type]

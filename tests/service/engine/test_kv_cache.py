@@ -89,6 +89,20 @@ def test_memory_of_ended_sequences_stays_until_the_budget_is_reached() -> None:
     assert values(cache, 1) == {7.0} and values(cache, 2) == {0.0}
 
 
+def test_what_a_step_is_to_write_has_room_beside_what_is_kept() -> None:
+    a_slot = 12 * PAGE
+    cache = make_cache(capacity_bytes=5 * a_slot)
+    for slot in range(4):
+        fill(cache, slot, 7.0)
+    tokens = 2 * a_slot // cache.bytes_per_token
+    cache.make_room(slots=3, length=5, live=1, writes=tokens // 2)
+    assert cache.used_bytes == 4 * a_slot
+    cache.make_room(slots=3, length=5, live=1, writes=tokens)  # to two slots, which hold nothing that is needed
+
+    assert cache.used_bytes == a_slot
+    assert values(cache, 0) == {7.0}
+
+
 def test_a_cache_at_rest_takes_no_memory() -> None:
     cache = make_cache(has_cross=True)
     fill(cache, 0, 7.0)

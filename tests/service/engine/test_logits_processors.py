@@ -48,12 +48,12 @@ def reference(logits: Floats, one: Row) -> list[float]:
     params = one.params.constraints
     values: list[float] = logits.tolist()
     for token in range(len(values)):
+        values[token] += params.logit_bias.get(token, 0)
         count = list(one.output_ids).count(token)
         if count or token in one.prompt_ids:
             penalty = params.repetition_penalty
             values[token] = values[token] / penalty if values[token] > 0 else values[token] * penalty
         values[token] -= params.presence_penalty * bool(count) + params.frequency_penalty * count
-        values[token] += params.logit_bias.get(token, 0)
         if token in one.params.stop_ids and len(one.output_ids) < params.min_tokens:
             values[token] = -np.inf
     return values

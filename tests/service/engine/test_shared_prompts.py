@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from service.engine.batch import Chunk
+from service.engine.batch import Batch, Chunk, StepChoice
+from service.engine.isolation import Failure
+from service.engine.kv_cache import bytes_of_longest
 from service.engine.sampling_params import SamplingParams
-from tests.conftest import TinyPackage
+from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.test_engine import GREEDY, collect, ids_of, running
 
 
@@ -92,3 +94,26 @@ async def test_who_asks_the_same_while_a_long_prompt_is_computed_gets_the_same(s
         found = await asyncio.gather(*(later(prompt, wait) for wait in range(8) for prompt in (long, other)))
 
     assert found == alone * 8
+
+
+async def test_a_prefill_of_many_choices_keeps_within_the_memory_beside_what_others_left(
+    make_package: MakePackage,
+) -> None:
+    package, short = make_package("long_stories"), SamplingParams(max_tokens=2)
+    longest = package.manifest.limits.max_positions - 2
+    capacity = 8 * bytes_of_longest(package.manifest)
+    async with running(package, prefix_cache_bytes=0, max_slots=40, kv_cache_bytes=capacity) as engine:
+        cache = engine._runner.cache
+        taken: list[float] = []
+        run = engine._runner.run
+
+        def noted(batch: Batch) -> list[StepChoice | Failure | None]:
+            results = run(batch)
+            taken.append(cache.used_bytes / cache.capacity_bytes)
+            return results
+
+        engine._runner.run = noted  # type: ignore[method-assign]
+        await asyncio.gather(*(ids_of(engine, short, prompt_ids=[5] * longest) for _ in range(6)))
+        await asyncio.gather(*(ids_of(engine, short, prompt_ids=[9] * 60) for _ in range(24)))
+
+    assert 0.5 < max(taken) <= 1

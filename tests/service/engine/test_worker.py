@@ -50,6 +50,19 @@ async def test_an_idle_worker_rests_once_until_there_is_work(monkeypatch: pytest
     await resting.worker.close()
 
 
+async def test_it_does_not_rest_shortly_after_its_other_thread_has_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    resting = Resting(monkeypatch)
+    monkeypatch.setattr(worker, "REST_S", 0.4)
+    assert await resting.worker.run(len, "abc", yields=True) == 3
+    await asyncio.sleep(0.3)
+    assert await resting.worker.run(len, "abc") == 3
+    await asyncio.sleep(0.25)  # the first thread has had nothing to do for longer than that
+    assert resting.rests == 0
+    await resting.until(1)
+
+    await resting.worker.close()
+
+
 async def test_a_thread_that_waits_keeps_nothing_of_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     resting, texts = Resting(monkeypatch), {"a"}
     gone = weakref.ref(texts)
