@@ -380,6 +380,8 @@ class TransformerConfig(Checked):
             fits = turning % 2 == 0 and 2 <= turning <= self.head_dim
             name = "rotary_dim" if positions.rotary_dim is not None else "kind"
             positions._check(name, fits, f"of an even width of at most head_dim ({self.head_dim})")
+            most = MAX_WAVES // turning
+            self._check("max_positions", self.max_positions <= most, f"at most {most}, for so wide a table of sines")
 
     def _check_head(self) -> None:
         allowed = HEADS_OF[self.architecture]

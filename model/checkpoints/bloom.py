@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from model.checkpoints.decoders import HEADS, UNUSED, by_heads, decoder_head
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, attention_maps, norms_and_biases, require
-from model.checkpoints.fields import either, field_names
+from model.checkpoints.fields import either, field_names, unsupported
 from model.config import (
     AttentionConfig,
     EmbeddingsConfig,
@@ -21,6 +22,8 @@ from model.config import (
 def bloom_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BLOOM, some of whose fields have two names."""
     require(config, apply_residual_connection_post_layernorm=False)
+    if config["slow_but_exact"] and config["pretraining_tp"] != 1:  # each alone changes nothing
+        raise CheckpointError(unsupported("slow_but_exact", True, "only false is where pretraining_tp is not 1"))
     d_model, heads, layers = (either(config, old, name, CLASS_DEFAULTS[name]) for old, name in OLD_NAMES.items())
     return TransformerConfig(
         architecture="decoder",
@@ -50,11 +53,13 @@ DEFAULTS: dict[str, Any] = {
     "apply_residual_connection_post_layernorm": False,
     "tie_word_embeddings": True,
     "is_causal": True,
+    "pretraining_tp": 1,
+    "slow_but_exact": False,
 }
 # How it was computed.
 HARMLESS = field_names(
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv"
-    " slow_but_exact unk_token_id"
+    " unk_token_id"
 )
 
 LAYER, BLOCK = "h.{}", "decoder.blocks.{}"

@@ -28,6 +28,7 @@ from model.checkpoints.output_fields import (
     ORIGINAL,
     RENAMED,
 )
+from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.package import ChatTemplate, Generation, Languages, SpecialIds, TaskName, TaskPrompt
 
 GENERATION_FILE = "generation_config.json"
@@ -134,7 +135,9 @@ def read_output_settings(folder: Path, config: Values, *, is_encoder_decoder: bo
     _check_kinds(stated)
     _check_kinds(_Stated.of(folder / CONFIG_FILE, {"prefix": config.get("prefix")}))
     prefix = _set(config).get("prefix", "")
-    if prefix and not is_encoder_decoder:
+    # OPT's is the token that its tokenizer begins texts with.
+    begins = TokenizerFiles.read(folder).token("bos_token", "</s>") if config.get("model_type") == "opt" else ""
+    if prefix and prefix != begins and not is_encoder_decoder:
         raise CheckpointError(
             f"{folder}: {CONFIG_FILE}: prefix is {reprlib.repr(prefix)}; a decoder's texts get none here, so "
             "delete it in a copy of the folder, import the copy, and send the prefix with each text"

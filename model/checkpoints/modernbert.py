@@ -45,6 +45,7 @@ def modernbert_config(config: HFConfig) -> TransformerConfig:
 def modernbert_decoder_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a decoder, where a token sees half of the window, and only what is before it."""
     window = config["local_attention"] // 2 if config["local_attention"] else None
+    window = config["sliding_window"] or window  # which files of transformers have beside it
     return _configure(config, _decoder_head(config), window, is_decoder=True)
 
 
@@ -180,8 +181,8 @@ DECODER_HEADS: Mapping[HeadKind, Names] = {"words": WORDS, "classify": LABELS, "
 MODERNBERT_DECODER = Family(
     modernbert_decoder_config,
     DECODER_BODY,
-    DEFAULTS | {"is_causal": True, "is_decoder": True},
-    HARMLESS | field_names("classifier_pooling sliding_window"),  # the latter is made of local_attention
+    DEFAULTS | {"is_causal": True, "is_decoder": True, "sliding_window": None},
+    HARMLESS | field_names("classifier_pooling"),
     prefixes=("model.",),
     heads=DECODER_HEADS,
     unused={"classify": frozenset(WORDS), "embed": frozenset(WORDS)},

@@ -47,9 +47,11 @@ def rotary_positions(config: HFConfig, *, has_windows: bool, by_type: bool) -> P
     full: dict[str, Any] = {**theta, **given.get(EVERYWHERE, given), **scaled}
     if by_type and scaled and "rope_type" not in scaled:
         raise CheckpointError(unsupported("rope_scaling", scaled, "it must have a rope_type"))
-    local = full
-    if config["rope_local_base_freq"] is not None:  # Gemma's
-        local = {"rope_theta": config["rope_local_base_freq"], **given.get(WINDOW, {})}
+    local, name = full, "rope_local_base_freq"
+    if config[name] is not None and not by_type:
+        raise CheckpointError(unsupported(name, config[name], "all layers of this family have the same waves"))
+    if config[name] is not None:
+        local = {"rope_theta": config[name], **given.get(WINDOW, {})}
     scaling = _scaling(full, config)
     alone = {**theta, **scaled}  # which transformers takes, where both are given
     if given and scaled and (full["rope_theta"], scaling) != (alone["rope_theta"], _scaling(alone, config)):

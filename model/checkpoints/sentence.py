@@ -231,7 +231,8 @@ def longest(file: Path, settings: Mapping[str, Any]) -> int | None:
 
 def transformer_file(folder: Path) -> Path | None:
     """Return the library's file of a folder's transformer, if there is one."""
-    return next(iter(sorted(folder.glob(TRANSFORMER_FILES))), None)
+    found = sorted(folder.glob(TRANSFORMER_FILES), key=lambda path: path.name != "sentence_bert_config.json")
+    return found[0] if found else None  # of several the library takes that of BERT
 
 
 def _transformer(

@@ -14,6 +14,9 @@ from model.config import TransformerConfig
 def smollm3_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a SmolLM3: in every fourth layer nothing turns, unless the file says otherwise."""
     require(config, use_sliding_window=False)
+    types = config["layer_types"] or []
+    if set(types) - {"full_attention"}:  # which transformers goes by, whatever the field before says
+        raise CheckpointError(unsupported("layer_types", types, "only full_attention is supported"))
     made = configure(config, attention(config, bias=config["attention_bias"]))
     count, every, turning = config["num_hidden_layers"], config["no_rope_layer_interval"], config["no_rope_layers"]
     if turning is None and every < 1:
@@ -30,6 +33,7 @@ SMOLLM_DEFAULTS = {
     **DEFAULTS,
     "num_key_value_heads": 4,
     "use_sliding_window": False,
+    "layer_types": None,
     "no_rope_layers": None,
     "no_rope_layer_interval": 4,
     "rope_theta": 2_000_000.0,

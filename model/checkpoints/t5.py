@@ -22,6 +22,8 @@ from model.config import (
     TransformerConfig,
 )
 
+UNSTATED = "as tie_word_embeddings says"
+
 
 def t5_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a T5.
@@ -30,7 +32,8 @@ def t5_config(config: HFConfig) -> TransformerConfig:
     `tie_word_embeddings: false`, or, when written by later software, by `scale_decoder_outputs`.
     """
     is_first = config["tie_word_embeddings"] is not False
-    scales = is_first if config["scale_decoder_outputs"] is None else config["scale_decoder_outputs"]
+    stated = config["scale_decoder_outputs"]  # null means no
+    scales = is_first if stated == UNSTATED else bool(stated)
     return _to_config(config, HeadConfig(scale=config["d_model"] ** -0.5 if scales else None))
 
 
@@ -117,7 +120,7 @@ DEFAULTS: Mapping[str, object] = {
     "feed_forward_proj": "relu",
     "dense_act_fn": None,
     "tie_word_embeddings": True,
-    "scale_decoder_outputs": None,
+    "scale_decoder_outputs": UNSTATED,
     "n_positions": 512,  # of no class any more: how long texts were when the published ones were trained
     "dropout_rate": 0.1,
 }

@@ -33,7 +33,7 @@ from model.package import Embedding, SpecialIds, Tagging
 # Classes of tokenizers, without -Tokenizer and -TokenizerFast, whose models are not given the types of texts.
 WITHOUT_TYPES = frozenset(
     [
-        *("Albert", "Bart", "Barthez", "Bertweet", "Camembert", "DistilBert", "GPT2", "Longformer", "MPNet", "Roberta"),
+        *("Bart", "Barthez", "Bertweet", "Camembert", "DistilBert", "GPT2", "Longformer", "MPNet", "Roberta"),
         *("TokenizersBackend", "XLMRoberta"),
     ]
 )
@@ -157,12 +157,15 @@ def _reads_types(files: TokenizerFiles, config: HFConfig) -> bool:
     """Tell whether a model is given the types of its texts.
 
     Files may name its inputs, and not these among them, or a class of tokenizer that makes none. The class of no family
-    makes none since version 5 of transformers, and did before: what counts is by which version a model was saved.
+    makes none since version 5 of transformers, nor does ALBERT's, and both did before: what counts is by which version
+    a model was saved.
     """
     inputs, kind = files.config.get("model_input_names"), files.config.get("tokenizer_class")
     if isinstance(inputs, list):
         return "token_type_ids" in inputs
-    if kind == "PreTrainedTokenizerFast":
+    if kind is None and config.get("model_type") == "albert":
+        kind = "AlbertTokenizer"
+    if kind in {"PreTrainedTokenizerFast", "AlbertTokenizer", "AlbertTokenizerFast"}:
         major = str(config.get("transformers_version")).partition(".")[0]
         return not (major.isdecimal() and int(major) >= 5)
     return not isinstance(kind, str) or kind.removesuffix("Fast").removesuffix("Tokenizer") not in WITHOUT_TYPES

@@ -147,6 +147,9 @@ def test_sinusoidal_positions_need_an_even_width() -> None:
 def test_a_table_of_sines_that_would_fill_the_memory_is_refused() -> None:
     most = 2**28 // BASE.d_model
     assert replace(BASE, max_positions=most).max_positions == most
+    turning = replace(BASE, positions=PositionsConfig("rotary"))
+    with pytest.raises(ConfigError, match=r"max_positions is 100000000; it must be at most .* for so wide"):
+        replace(turning, max_positions=100_000_000)
     with pytest.raises(ConfigError, match=f"max_positions is {most + 1}; it must be at most {most}, for so wide"):
         replace(BASE, max_positions=most + 1)
 

@@ -237,11 +237,19 @@ def of_albert(tokenizer: Tokenizer, files: TokenizerFiles) -> Tokenizer | None:
     return with_flagged_letters(spaced or tokenizer, files) or spaced
 
 
+def of_deberta(tokenizer: Tokenizer, files: TokenizerFiles) -> None:
+    """Refuse flags that transformers heeds, unless the tokenizer does as they say; raises `CheckpointError`."""
+    lowers = tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str("A").endswith("a")
+    if (files.flag("do_lower_case") and not lowers) or files.flag("split_by_punct"):
+        raise CheckpointError(f"{files.folder}: do_lower_case and split_by_punct are not supported; only false is")
+
+
 HeedFlags = Callable[[Tokenizer, TokenizerFiles], Tokenizer | None]
 BY_FLAGS: dict[str, HeedFlags] = {  # classes that heed tokenizer_config.json beside a tokenizer.json
     **dict.fromkeys(("LlamaTokenizer", "CodeLlamaTokenizer"), of_llama),
     "GemmaTokenizer": with_flagged_ends,
     "AlbertTokenizer": of_albert,
+    "DebertaV2Tokenizer": of_deberta,
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"), with_flagged_case),
     **dict.fromkeys(("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "GPTNeoXTokenizer"), with_flagged_prefix),
 }

@@ -9,7 +9,10 @@ from tokenizers import Tokenizer, models
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.generation import OutputSettings, read_output_settings
+from model.checkpoints.read import stated_config
 from model.package import Generation, SpecialIds
+from model.sizes import SIZES
+from tests.model.checkpoints.published import PUBLISHED
 
 ENDS = {"eos_token_id": 2, "bos_token_id": 0, "pad_token_id": 1}
 
@@ -54,6 +57,16 @@ def test_an_id_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_decoder_whose_texts_would_begin_with_a_prefix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json: prefix is 'Once '; a decoder's texts get none here"):
         read(tmp_path, ENDS, prefix="Once ")
+
+
+def test_a_prefix_that_the_tokenizer_writes_itself_is_none(tmp_path: Path) -> None:
+    for name in ("opt-125m", "gpt2"):
+        (tmp_path / "config.json").write_text(json.dumps({**PUBLISHED[name], "prefix": "</s>"}))
+        if name == "opt-125m":
+            assert stated_config(tmp_path) == SIZES[name]
+        else:
+            with pytest.raises(CheckpointError, match="prefix is '</s>'; a decoder's texts get none here"):
+                stated_config(tmp_path)
 
 
 def test_a_decoder_without_padding_is_padded_with_its_end(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def _random_modernbert(common: dict[str, Any], heads: int, layers: int, inner: i
         intermediate_size=inner,
         classifier_activation=draw.choice(ACTIVATIONS),
         local_attention=draw.choice([2, 9, 60]),
+        **draw.choice([{}, {"sliding_window": draw.choice([1, 3, 20])}]),  # which counts, if a file has both
         global_attn_every_n_layers=draw.choice([1, 2, 3]),
         max_position_embeddings=draw.choice([LENGTH, 40]),
     )
@@ -154,6 +155,7 @@ def test_what_published_files_say_without_effect_is_passed_over() -> None:
         ("gpt2", {"is_causal": False}, "is_causal is False; only True"),
         ("opt-125m", {"do_layer_norm_before": False}, "do_layer_norm_before is False; only True"),
         ("bloom-560m", {"apply_residual_connection_post_layernorm": True}, "post_layernorm is True; only False"),
+        ("bloom-560m", {"slow_but_exact": True, "pretraining_tp": 2}, "slow_but_exact is True; only false"),
         ("bloom-560m", {"hidden_size": 512}, "n_embed is 1024; hidden_size says otherwise"),
         ("bloom-560m", {"n_inner": 3000}, "n_inner is 3000; only None is supported"),
         ("opt-125m", {"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512; only 768"),

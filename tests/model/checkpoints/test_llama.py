@@ -141,6 +141,7 @@ def test_a_published_configuration_is_read(name: str) -> None:
         ("gemma-3-270m", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0; only None"),
         ("gemma-3-270m", {"use_bidirectional_attention": "vision"}, "use_bidirectional_attention is 'vision'; this"),
         ("gemma-3-270m", {"layer_types": ["linear_attention"] * 18}, "each layer must be one of full_attention"),
+        ("qwen3-0.6b", {"rope_local_base_freq": 30.0}, "all layers of this family have the same waves"),
         (
             "qwen3-0.6b",
             {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 9, "rope_scaling": LLAMA3},
@@ -153,6 +154,15 @@ def test_what_is_not_supported_is_refused_by_name_and_value(name: str, changes: 
     with pytest.raises((CheckpointError, ConfigError)) as error:
         FAMILIES[config["model_type"]].to_config(config)
     assert words in str(error.value)
+
+
+def test_a_window_of_smollm3_is_refused() -> None:
+    config = random_config("smollm3", 0).to_dict() | {"architectures": ["SmolLM3ForCausalLM"]}
+    layers = config["num_hidden_layers"]
+    FAMILIES["smollm3"].to_config({**config, "layer_types": ["full_attention"] * layers, "sliding_window": 6})
+
+    with pytest.raises(CheckpointError, match=r"layer_types is .*; only full_attention is supported"):
+        FAMILIES["smollm3"].to_config({**config, "layer_types": ["sliding_attention"] * layers, "sliding_window": 6})
 
 
 @torch.no_grad()

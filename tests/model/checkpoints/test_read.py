@@ -258,6 +258,8 @@ def test_a_model_that_is_not_given_the_types_of_texts_has_pairs_of_one(bert: Pat
         ({"tokenizer_class": "TokenizersBackend"}, {0}),
         ({"tokenizer_class": "PreTrainedTokenizerFast", "saved_by": "5.24.0"}, {0}),
         ({"tokenizer_class": "PreTrainedTokenizerFast", "saved_by": "4.57.1"}, {0, 1}),
+        ({"tokenizer_class": "AlbertTokenizer", "saved_by": "4.30.0"}, {0, 1}),
+        ({"tokenizer_class": "AlbertTokenizerFast", "saved_by": "5.0.0"}, {0}),
     ]
     for said, types in cases:
         change(bert / "config.json", transformers_version=said.get("saved_by", "5.24.0"))

@@ -162,6 +162,7 @@ def test_prompts_and_the_longest_text_are_read(bert: Path, tmp_path: Path) -> No
     theirs.prompts, theirs.default_prompt_name = {"query": "query: ", "passage": "passage: "}, "passage"
     theirs.max_seq_length = 24
     theirs.save(str(tmp_path), create_model_card=False)
+    (tmp_path / "sentence_albert_config.json").write_text('{"max_seq_length": 7}')  # which the library passes over
     _, _, card, _ = read_checkpoint(tmp_path, "tiny", "MIT", scratch=tmp_path)
 
     assert card.max_input_tokens == 24

@@ -60,6 +60,18 @@ def random_config(family: str, seed: int) -> Any:
     return CLASSES[family][0](**sizes)
 
 
+@pytest.mark.parametrize(
+    ("said", "scales"),
+    [
+        *(({}, True), ({"scale_decoder_outputs": None}, False), ({"scale_decoder_outputs": False}, False)),
+        ({"tie_word_embeddings": False}, False),
+        ({"tie_word_embeddings": False, "scale_decoder_outputs": True}, True),
+    ],
+)
+def test_whether_a_t5_scales_is_what_its_file_says(said: dict[str, Any], scales: bool) -> None:
+    assert (FAMILIES["t5"].to_config({**PUBLISHED["t5-small"], **said}).head.scale is not None) == scales
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", ["t5", "mt5"])

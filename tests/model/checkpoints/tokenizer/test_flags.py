@@ -252,6 +252,20 @@ def test_flags_that_are_left_out_are_their_class_s_own(flags: dict[str, None], t
     assert read_tokenizer(write_tokenizer(tmp_path, "bert", tmp_path / "scratch")).encode("Café").tokens == ["cafe"]
 
 
+@pytest.mark.parametrize("flags", [{"do_lower_case": True}, {"split_by_punct": True}], ids=str)
+def test_a_flag_of_debertas_that_its_tokenizer_json_does_not_follow_is_refused(
+    flags: dict[str, bool], tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "a": 1}, "?"))
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "DebertaV2Tokenizer", **flags}))
+    with pytest.raises(CheckpointError, match="do_lower_case and split_by_punct are not supported"):
+        write_tokenizer(tmp_path, "deberta-v2", tmp_path)
+
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "DebertaV2Tokenizer"}))
+    assert write_tokenizer(tmp_path, "deberta-v2", tmp_path) == tmp_path / TOKENIZER_FILE
+
+
 def test_a_flag_that_is_neither_true_nor_false_is_refused_by_name(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordLevel({"?": 0}, "?"))
     tokenizer.normalizer = normalizers.BertNormalizer()
