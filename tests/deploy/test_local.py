@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from deploy.monitoring.local import alertmanager, free_port, prometheus
+from deploy.monitoring.local import alertmanager, end, free_port, prometheus
 
 HAS_ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
 NEXT_PORT = """
@@ -61,3 +62,15 @@ def test_prometheus_runs_over_a_target_with_the_repositorys_rules_and_routes() -
         server.server_close()
 
     assert {name: points[-1][1] for name, points in lines.items()} == {"stories": 64.0}
+
+
+IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", IGNORES], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            end(process, timeout_s=0.1)
+
+        assert process.poll() == -signal.SIGKILL

@@ -10,7 +10,10 @@ import yaml
 
 from deploy.checks.__main__ import problems
 from deploy.checks.compositions import COMPOSITIONS, Composition
+from deploy.checks.trim import trim
 from deploy.kustomize import can_render, compose
+from service.settings import Limits
+from service.timeouts import Timeouts
 
 pytestmark = [
     pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components"),
@@ -239,6 +242,7 @@ MISTAKES: list[tuple[Callable[[Resource], Any], str, str]] = [
     (lambda s: worker(s)["template"]["spec"]["volumes"].append(NODES_FILES), "security", "the node's files or network"),
     (lambda s: set_key(worker(s)["template"]["spec"], "hostNetwork", True), "security", "the node's files or network"),
     (lambda s: set_key(worker(s)["template"]["spec"], "automountServiceAccountToken", True), "security", "token"),
+    (lambda s: worker(s)["template"]["spec"].pop("automountServiceAccountToken"), "security", "token"),
     (lambda s: set_key(s["spec"]["rayClusterConfig"], "upgradeStrategy", {}), "operator", "belongs to the RayService"),
     (
         lambda s: s["spec"]["rayClusterConfig"]["headGroupSpec"]["rayStartParams"].pop("num-cpus"),
@@ -317,6 +321,8 @@ def test_an_apply_leaves_the_number_of_pods_to_keda() -> None:
     assert "replicas" not in of_kind("Deployment", composed("keda", base="plain"))["spec"]
 
 
+LEAVING_S = 40 + Timeouts.of(Limits()).drain  # notice and drain; and then Ray has to end
+
 # What somebody might do to other resources, with the components that have them, and words of what must be found.
 OTHER_MISTAKES: list[tuple[str, str, Callable[[Resource], None], str]] = [
     ("gateway-api/plain", "HTTPRoute", lambda r: r["spec"]["rules"][0]["timeouts"].update(request="2m"), "request_tim"),
@@ -345,6 +351,18 @@ OTHER_MISTAKES: list[tuple[str, str, Callable[[Resource], None], str]] = [
         "notice, drain and end",
     ),
     ("keda", "Deployment", lambda r: r["spec"]["template"]["spec"].pop("enableServiceLinks"), "must be false"),
+    (
+        "keda",
+        "Deployment",
+        lambda r: set_key(r["spec"]["template"]["spec"], "terminationGracePeriodSeconds", LEAVING_S + 1),
+        "notice, drain and end",
+    ),
+    (
+        "models/store",
+        "Deployment",
+        lambda r: r["spec"]["template"]["spec"]["initContainers"][0]["securityContext"].pop("capabilities"),
+        "must drop all capabilities",
+    ),
 ]
 
 
@@ -367,3 +385,16 @@ def test_what_stands_before_waits_for_the_deadline_of_the_composition() -> None:
     container["env"].append({"name": "TRIFOLD_LIMITS__REQUEST_TIMEOUT_S", "value": "300"})
     found = [problem for _, problem in problems(resources) if "HTTPRoute" in problem]
     assert found and all("150 s, and must exceed http_options.request_timeout_s, 310 s" in each for each in found)
+
+
+def test_what_an_operator_has_given_up_is_in_no_schema() -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {}}}}}
+    versions = [
+        {"name": "v1", "served": True, "schema": schema},
+        {"name": "v1beta1", "served": True, "deprecated": True, "schema": schema},
+        {"name": "v1alpha1", "served": False, "schema": schema},
+    ]
+    trimmed = trim({"spec": {"group": "ray.io", "names": {"kind": "RayService"}, "versions": versions}})
+
+    assert list(trimmed["versions"]) == ["v1"]
+    assert trimmed["versions"]["v1"]["properties"]["spec"]["additionalProperties"] is False

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from loadtests.bench_http import Measured, cell, failures
+import pytest
+
+from loadtests.bench_http import Measured, cell, failures, percentile
 
 
 def test_a_ratio_is_taken_within_each_round() -> None:
@@ -16,3 +18,8 @@ def test_a_request_without_an_answer_has_failed_as_one_with_a_bad_answer_has() -
 
     assert failures(wrk) == 15
     assert failures("Requests/sec: 100.0") == 0
+
+
+@pytest.mark.parametrize(("said", "milliseconds"), [("812.00us", 0.812), ("3.50ms", 3.5), ("1.20s", 1200)])
+def test_latencies_are_in_milliseconds_whatever_unit_wrk_prints(said: str, milliseconds: float) -> None:
+    assert percentile(99, f"     50%    1.00ms\n     99%    {said}\n") == pytest.approx(milliseconds)

@@ -185,3 +185,19 @@ def test_the_time_of_a_request_that_was_sent_late_runs_from_when_it_was_due() ->
     ended = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=True)
 
     assert 30 <= float(ended.stdout) < 60
+
+
+STREAMED = """
+from loadtests.load_users import answered
+from loadtests.sse import Stream
+
+usage = {"prompt_tokens": 7, "completion_tokens": 5}
+print(answered(Stream(first_s=1.0, usage=usage), 3.0).per_token_s)
+print(answered(Stream(first_s=1.0, usage={**usage, "completion_tokens": 1}), 3.0).per_token_s)
+"""
+
+
+def test_the_time_per_token_is_of_those_after_the_first() -> None:
+    ended = subprocess.run([sys.executable, "-c", STREAMED], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ended.stdout.split() == ["0.5", "None"]

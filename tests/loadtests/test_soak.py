@@ -83,3 +83,15 @@ def test_files_are_those_that_the_processes_write(tmp_path: Path) -> None:
 
     assert size(tmp_path) >= 100_000
     assert folders([Usage("gone", 2**22, 0, 0)]) == set()
+
+
+def test_connections_that_are_open_for_a_moment_are_no_descriptors_that_stay() -> None:
+    seen = [
+        Look(
+            60.0 * minute - second, {"gateway": {"memory": 100, "descriptors": count, "threads": 8}}, RAYS, REPLICAS, 1
+        )
+        for minute in range(1, 5)
+        for second, count in ((40, 30), (20, 30 + 20 * (minute > 2)), (0, 30 + 20 * (minute > 2)))
+    ]
+
+    assert broken(seen) == []

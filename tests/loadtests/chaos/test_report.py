@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,10 @@ def test_a_run_is_told_whole(found: Found, tmp_path: Path) -> None:
 
     assert told["name"] == "a node is killed" and told["holds"] is False and len(told["samples"]) == 2
     assert table([found]).row_count == 1 and (tmp_path / "plot.svg").stat().st_size > 1000
+
+
+def test_what_is_told_and_not_judged_breaks_no_scenario(found: Found) -> None:
+    told = Verdict("longest request", None, "1.0 s")
+
+    assert replace(found, verdicts=[Verdict("failed requests", True, "0 of 2"), told]).holds()
+    assert not replace(found, verdicts=[*found.verdicts, told]).holds()

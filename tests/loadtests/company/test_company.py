@@ -129,3 +129,9 @@ async def test_no_label_and_no_text_of_an_int8_package_moves(ours: Any, protocol
             assert all(move.distance < 1e-12 for move in each.moves)
         else:
             assert not each.moves, table([each])
+
+
+def test_a_vector_of_another_length_is_as_far_as_can_be() -> None:
+    move = Vector([1.0, 2.0, 3.0]).moved(Vector([1.0, 2.0]))
+
+    assert move is not None and move.distance == 1

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,8 @@ async def test_a_run_asks_alone_and_beside_hostile_clients_and_shows_both(stand_
     assert {kind.name for kind in slow_kinds()} < found.tally.keys() <= {kind.name for kind in found.kinds}
     assert verdict(found, "wrong").holds and verdict(found, "errors").holds and verdict(found, "no slot").holds
     assert verdict(found, "memory").holds is None is verdict(found, "killed").holds
+    told = replace(found, verdicts=[Verdict("looked at", True, ""), Verdict("not looked at", None, "")])
+    assert holds(told) and not holds(replace(told, verdicts=[*told.verdicts, Verdict("looked at", False, "")]))
     page = io.StringIO()
     Console(file=page, width=150).print(*tables(found), sep="\n")
     assert "translate streamed" in page.getvalue() and "hang-up in mid stream" in page.getvalue()

@@ -85,6 +85,7 @@ def test_rare_words_count_for_more_in_a_vector() -> None:
     counts = torch.zeros(model.config.vocab_size)
     counts[[5, 9]] = torch.tensor([1.0, 999.0])
     model.head.weigh_rare_words(counts)
+    assert model.head.token_weights[[5, 9, 1], 0].tolist() == pytest.approx([0.5, 0.001, 1.0])
 
     with torch.no_grad():
         vectors = [model(ids, torch.ones_like(ids))[0] for ids in (both, rare, frequent)]
@@ -132,7 +133,7 @@ def test_the_model_uses_no_ready_made_transformer() -> None:
 
 
 def test_the_mean_of_a_long_text_in_halves_is_exact() -> None:
-    hidden = torch.ones(1, 4096, 2, dtype=torch.float16)  # whose sum in halves would stand still at 2,048
+    hidden = torch.full((1, 4096, 2), 60.0, dtype=torch.float16)  # whose sum is beyond the largest half
     ids = torch.ones(1, 4096, dtype=torch.int64)
 
-    assert mean(Read(hidden, ids, ids, nn.Embedding(2, 2))).tolist() == [[1.0, 1.0]]
+    assert mean(Read(hidden, ids, ids, nn.Embedding(2, 2))).tolist() == [[60.0, 60.0]]

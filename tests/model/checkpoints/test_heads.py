@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.heads import Purpose, check_head, head_kind, is_bare, purpose_of
+from model.checkpoints.heads import MAX_LABELS, Purpose, check_head, head_kind, is_bare, purpose_of
 from model.config import HeadKind
 from model.package import Entailment
 
@@ -132,6 +132,10 @@ def test_a_model_of_entailment_is_known_by_its_labels(labels: tuple[str, ...], e
         (config("TokenClassification", id2label={"0": "O", "2": "B"}), "numbers must count from 0"),
         (config("TokenClassification", id2label={"O": "0"}), "id2label is {'O': '0'}; numbers must count from 0"),
         (config("TokenClassification", id2label=["O"]), "id2label is ['O']; numbers must count from 0"),
+        (
+            config("TokenClassification", num_labels=MAX_LABELS + 1),
+            f"num_labels is {MAX_LABELS + 1}; the limit is {MAX_LABELS}",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(given: dict[str, Any], words: str) -> None:

@@ -67,10 +67,14 @@ def test_weights_may_be_in_several_files(folder: Path, read: Read) -> None:
 
 
 def test_what_of_several_files_is_missing_is_named(folder: Path, read: Read) -> None:
-    first, _ = split(folder)
+    first, second = split(folder)
     (folder / first).unlink()
     with pytest.raises(CheckpointError, match=f"{first} is missing, and model.safetensors.index.json lists it"):
         read()
+    torch.save({}, folder / "pytorch_model.bin")  # of before
+    (folder / second).unlink()
+    with pytest.raises(CheckpointError, match=f"{first} is missing, and model.safetensors.index.json lists it"):
+        read(allow_pickle=True)
     (folder / INDEX).write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
     with pytest.raises(CheckpointError, match=r"'\.\./elsewhere\.safetensors' is not the name of a file"):
         read()
@@ -242,6 +246,10 @@ def test_special_tokens_that_the_model_does_not_have_are_refused_before_any_work
     (folder / "generation_config.json").unlink(missing_ok=True)
 
     with pytest.raises(CheckpointError, match="the id of the token for pad is 50256; the model's go from 0 to"):
+        check_description(folder)
+    count = json.loads((folder / "config.json").read_text())["vocab_size"]
+    change(folder / "config.json", eos_token_id=count, bos_token_id=count)
+    with pytest.raises(CheckpointError, match=f"is {count}; the model's go from 0 to {count - 1}"):
         check_description(folder)
 
 

@@ -142,6 +142,8 @@ def test_what_some_versions_write_beside_it_changes_no_picture(tmp_path: Path) -
         ({"size": {"height": 24, "width": 20}}, "only a square and a shortest_edge are supported"),
         ({"size": {"shortest_edge": 24}}, "do_center_crop is False; the model takes 24 × 24 pixels, so where ratios"),
         ({"size": 24, "default_to_square": False}, "default_to_square is False; only True is supported"),
+        ({"size": 16, "do_center_crop": True, "crop_size": 24}, "crop_size is 24; the model takes 24 × 24 pixels"),
+        ({"size": 24, "rescale_factor": 1 / 256}, "it must be 1/255"),
         ({"size": 24, "do_normalize": False}, "do_normalize is False; only true is supported"),
         ({"size": 24, "rescale_factor": 1 / 127.5}, "it must be 1/255"),
         ({"size": 24, "resample": 0}, "resample is 0; only {1: 'lanczos'"),

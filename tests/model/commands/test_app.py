@@ -17,7 +17,10 @@ from typer.testing import CliRunner
 from model.commands.app import app
 from model.config import NormConfig
 from model.evaluation.evaluate import check_reference
-from model.package import Manifest, PackageError, Training
+from model.export.verify import LIMITS, TOLERANCE, Report
+from model.hub.packages import ImportOptions, Packages
+from model.package import Figure, Manifest, PackageError, Training
+from model.package.manifest import Precision
 from model.sizes import SIZES
 from model.training import readers, sentences
 from model.training.errors import RunError
@@ -296,3 +299,60 @@ def half_made(folder: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     with process:
         assert process.stdout is not None and process.stdout.readline() == "made\n"
         yield process
+
+
+@pytest.mark.parametrize(
+    ("precision", "report", "holds"),
+    [
+        ("float32", Report(TOLERANCE, 0.0, 1), False),
+        ("float32", Report(TOLERANCE / 2, 0.0, 1), True),
+        ("int8", Report(TOLERANCE, 0.0, 1), True),
+        ("int8", Report(TOLERANCE, LIMITS["int8"], 1), False),
+    ],
+)
+def test_a_package_that_differs_too_much_from_its_run_fails(
+    precision: Precision, report: Report, holds: bool, make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package("sentiment", precision)
+    monkeypatch.setattr("model.training.run.load_trained", lambda _: (package.model, None, {}))
+    monkeypatch.setattr("model.export.verify.verify", lambda *_, **__: report)
+
+    result = CliRunner().invoke(app, ["verify", str(package.folder), "--run", str(package.folder)])
+    assert result.exit_code == (0 if holds else 1), result.output
+
+
+def test_a_precision_that_costs_too_much_is_told_and_fails(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = str(make_package("sentiment").folder)
+    told = [
+        Figure(dataset="some/test", metric="accuracy", value=value, precision=precision)
+        for precision, value in (("float32", 0.9), ("int8", 0.8))
+    ]
+    monkeypatch.setattr("model.evaluation.evaluate.evaluate", lambda *_, **__: told)
+
+    result = CliRunner().invoke(app, ["evaluate", package, "--data", package])
+    assert result.exit_code == 1 and "some/test, accuracy: int8 costs 0.1; at most 0.003" in result.output
+    told.pop()
+    assert CliRunner().invoke(app, ["evaluate", package, "--data", package]).exit_code == 0
+
+
+def test_an_import_is_made_as_the_options_say(
+    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ImportOptions] = []
+    folder = make_package("embed").folder
+
+    def find(_packages: Packages, _name: str, options: ImportOptions) -> Path:
+        asked.append(options)
+        return folder
+
+    monkeypatch.setattr(Packages, "find", find)
+    (tmp_path / "texts").write_text("One.\n\nAnother.\n")
+
+    run("import", "a/b", "--licence", "mit", "--languages", "en", "de", "--pooling", "cls", "--allow-pickle")
+    run("import", "a/b", "--precision", "int8-static", "--samples", tmp_path / "texts", "--base", "c/d")
+    assert asked == [
+        ImportOptions("int8", ("en", "de"), "mit", allow_pickle=True, pooling="cls"),
+        ImportOptions("int8-static", texts=("One.", "Another."), base="c/d"),
+    ]

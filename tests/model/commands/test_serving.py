@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from model.commands.app import app, main
+from model.hub.names import BUNDLED
 from service import __version__
 from service.keys import hash_of, read_keys
 
@@ -93,3 +97,32 @@ def test_a_key_is_made_and_its_hash_kept(tmp_path: Path) -> None:
     (kept,) = read_keys(path)
     assert kept.hash == hash_of(result.stdout.strip())
     assert (kept.name, kept.requests_per_minute) == ("billing", 60)
+
+
+def test_models_have_the_names_and_the_service_the_address_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, Any]] = []
+
+    def start(given: dict[str, Any]) -> None:
+        entries = yaml.safe_load(given.pop("models_file").read_text())["models"]
+        started.append({**given, "names": [entry["name"] for entry in entries]})
+
+    monkeypatch.setattr("model.commands.serving._start", start)
+    monkeypatch.setattr("model.commands.serving.check_apart", lambda _: None)
+    monkeypatch.setattr("model.commands.serving.find_apart", lambda name, _: BUNDLED / name)
+    arguments = ["sentiment", "spam", "--name", "one", "--name", "two", "--port", "8123"]
+    result = CliRunner().invoke(app, ["serve", *arguments])
+
+    assert result.exit_code == 0, result.output
+    assert started == [{"port": 8123, "names": ["one", "two"]}]
+
+
+def test_a_full_disk_is_told_with_where_packages_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/kept/graph")
+
+    monkeypatch.setattr("model.commands.app.app", full)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == (
+        "trifold: /kept/graph: No space left on device (packages are written to --out, or kept in TRIFOLD_CACHE_DIR)"
+    )

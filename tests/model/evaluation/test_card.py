@@ -178,3 +178,17 @@ def test_a_bag_of_words_learns_what_words_tell_and_no_order() -> None:
     assert accuracy == 1.0 > share_of_commonest([label for _, label in test])
     hopeless = [((text, text), int(rng.integers(2))) for (text, _), _ in test]
     assert bag_of_words(hopeless[:60], [hopeless[60:]])[0] < 0.9
+
+
+def test_validation_data_without_a_wrong_answer_tell_no_temperature(
+    sentiment: TinyPackage, data: Path, tmp_path: Path
+) -> None:
+    package = balanced(sentiment, WORDS, tmp_path / "spam")
+    texts = [text for text, _ in readers.read_spam(data, "validation")]
+    said = [readers.SPAM[int(logits_of(package, text).argmax())] for text in texts]
+    rows = "".join(f"{text}\t{label}\n" for text, label in zip(texts, said, strict=True))
+    write_xz(data / "sms_spam" / "validation.tsv.xz", f"text\tlabel\n{rows}")
+
+    evaluate(package.folder, data)
+
+    assert Manifest.load(package.folder).calibration is None

@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from tokenizers.processors import TemplateProcessing
 
 from model.architectures import EncoderDecoder
 from model.decoding import beam_search, next_logits
-from model.evaluation.evaluate import evaluate
+from model.evaluation.evaluate import EVALUATIONS, evaluate
 from model.evaluation.graph_beams import translate_batch
-from model.evaluation.opened import Evaluation
+from model.evaluation.opened import Evaluation, Measured
 from model.evaluation.spans import evaluate_answerer
 from model.evaluation.translators import translate as translated
 from model.export.export import export_package
-from model.export.naive import open_package
+from model.export.naive import open_package, text_inputs
 from model.export.runs import tokens_of
 from model.package import Languages, Manifest, PackageError
 from model.package.generation import Generation
@@ -380,3 +381,65 @@ def test_padding_that_a_tokenizer_stores_is_not_measured(
         evaluate_answerer(Evaluation(folder, data))
 
     assert lengths[0] == lengths[1] and min(lengths[0]) < 64
+
+
+def test_words_before_a_source_are_measured_with_it(translate: TinyPackage, tmp_path: Path) -> None:
+    prefix, direction, package = "Dan loves ", ("en", "sv"), copy_of(translate, tmp_path)
+    languages = Languages(directions=[direction])
+    asked = languages.model_copy(update={"prefixes": {"en-sv": prefix}})
+    Manifest.load(package).model_copy(update={"languages": asked}).save(package)
+    found = translated(Evaluation(package, tmp_path), ["ice cream."], direction, 1)
+
+    Manifest.load(package).model_copy(update={"languages": languages}).save(package)
+    plain = Evaluation(package, tmp_path)
+    assert found == translated(plain, [f"{prefix}ice cream."], direction, 1)
+    assert found != translated(plain, ["ice cream."], direction, 1)
+
+
+def test_a_default_prompt_is_measured_with_each_text(
+    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedding = {"prompts": {"query": "query: "}, "default_prompt": "query"}
+    package = with_manifest(make_package("embed"), tmp_path / "asked", embedding=embedding)
+    rows = "".join(f"{one}\t{two}\t{place}\n" for place, (one, two) in enumerate(pairwise(TEXTS)))
+    write_xz(tmp_path / "data" / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\n{rows}")
+    run, read = Evaluation.run_texts, []
+
+    def noted(self: Evaluation, texts: Any, output: str) -> Any:
+        read.extend(texts)
+        return run(self, texts, output)
+
+    monkeypatch.setattr(Evaluation, "run_texts", noted)
+    evaluate(package, tmp_path / "data")
+
+    assert read and all(text.startswith("query: ") for text in read)
+
+
+def test_figures_of_a_package_that_was_exported_anew_meanwhile_are_not_written(
+    sentiment: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = copy_of(sentiment, tmp_path)
+
+    def measure(evaluation: Evaluation) -> Measured:
+        manifest = Manifest.read(package)
+        manifest.model_copy(update={"sha256": {**manifest.sha256, "encoder.onnx": "0" * 64}}).save(package)
+        return Measured([evaluation.figure("set", "accuracy", 1.0)])
+
+    monkeypatch.setitem(EVALUATIONS, "classify", measure)
+    with pytest.raises(PackageError, match="it was exported anew while it was measured; measure it again"):
+        evaluate(package, tmp_path)
+    assert not [figure for figure in Manifest.read(package).evaluation if figure.dataset == "set"]
+
+
+def test_padding_that_ends_a_text_is_not_measured_where_a_head_passes_it_over(
+    sentiment: TinyPackage, tmp_path: Path
+) -> None:
+    encoding = sentiment.tokenizer.encode("ice cream")
+    ids = {**sentiment.manifest.special_ids.model_dump(), "pad": encoding.ids[-1]}
+    package = with_manifest(sentiment, tmp_path / "passing", special_ids=ids, skips_last_pads=True)
+    evaluation = Evaluation(package, tmp_path)
+
+    found, lengths = evaluation.run_texts(["ice cream"], "logits")
+    read = text_inputs([encoding.ids[:-1]], [encoding.segment_ids[:-1]])
+    np.testing.assert_allclose(found, evaluation.graphs["encoder"].run(read)["logits"], rtol=1e-5)
+    assert lengths.tolist() == [len(encoding.ids)]

@@ -18,7 +18,7 @@ from model.export import export as exporting
 from model.export.export import export_package
 from model.export.graphs import GraphFile
 from model.export.naive import NaiveGraph, open_graphs, open_package, text_inputs
-from model.export.precisions import write_graphs
+from model.export.precisions import cache_shape, write_graphs
 from model.export.quantize import BLOCKS, quantize_blocks, quantize_columns
 from model.export.runs import tokens_of
 from model.export.samples import Samples
@@ -270,3 +270,10 @@ def test_what_judges_pairs_has_pairs_for_samples(
     samples = given[-1]
     assert samples is not None and len(samples.rows) == len(texts)
     assert all((sample.segments is not None) == judges_pairs for sample in samples.rows)
+
+
+def test_a_cache_is_as_precise_as_the_weights() -> None:
+    model = random_model(TINY["stories"])
+    shapes = [cache_shape(model, precision) for precision in ("float16", "float32", "int8")]
+
+    assert [shape and shape.dtype for shape in shapes] == ["float16", "float32", "float32"]

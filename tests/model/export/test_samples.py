@@ -107,3 +107,15 @@ def test_a_pair_that_is_too_long_is_cut(sentiment: TinyPackage) -> None:
 
     assert len(sample.ids) == sentiment.model.config.max_positions and sample.segments is not None
     assert sample.segments[0] == 0 and sample.segments[-1] == 1
+
+
+def test_a_source_whose_end_the_tokenizer_adds_ends_once(translate: TinyPackage, tmp_path: Path) -> None:
+    tokens, end = tokens_of(translate), translate.manifest.special_ids.end
+    assert end is not None
+    tokenizer = Tokenizer.from_file(str(tokens.file))
+    token = tokenizer.id_to_token(end)
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {token}", special_tokens=[(token, end)])
+    tokenizer.save(str(tmp_path / TOKENIZER_FILE))
+
+    adding = samples_of(translate.model.config, replace(tokens, file=tmp_path / TOKENIZER_FILE), SHORT)
+    assert adding.rows == samples_of(translate.model.config, tokens, SHORT).rows

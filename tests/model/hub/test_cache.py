@@ -159,3 +159,8 @@ def test_it_lies_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("TRIFOLD_CACHE_DIR", str(tmp_path / "mine"))
     assert PackageCache.of_user().folder == tmp_path / "mine"
+
+    monkeypatch.delenv("TRIFOLD_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")  # as if it were not set, by its specification
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert PackageCache.of_user().folder == tmp_path / "home" / ".cache" / "trifold"

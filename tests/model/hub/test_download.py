@@ -318,3 +318,10 @@ def test_a_repository_without_weights_says_so(hub: Hub, add_model: AddModel) -> 
 
     with pytest.raises(CheckpointError, match=r"there are no weights \(model\.safetensors or"):
         download(hub)
+
+
+def test_without_a_network_no_numbers_are_counted(hub: Hub, add_model: AddModel) -> None:
+    add_model("tiny/bert")
+    folder = hub.describe(BERT)
+
+    assert hub.count_numbers(BERT, folder) and not replace(hub, offline=True).count_numbers(BERT, folder)

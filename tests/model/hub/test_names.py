@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from model.hub.errors import HubError
 from model.hub.names import BUNDLED, MAX_NAME_LENGTH, HubName, parse_name, served_name
-from model.package.manifest import FILE_NAME
+from model.package.manifest import FILE_NAME, NAME_PATTERN
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,9 @@ def test_models_of_one_name_are_told_apart() -> None:
 def test_a_served_name_fits_into_an_address() -> None:
     assert len(served_name(HubName(f"org/{'x' * 90}"))) == MAX_NAME_LENGTH
     assert served_name(HubName("org/_private_")) == "private"
+    long = HubName(f"org/{'x' * 90}")
+    taken = {served_name(long), served_name(long, {served_name(long)})}
+    assert re.fullmatch(NAME_PATTERN, served_name(long, taken))
 
 
 def test_bundled_packages_are_where_they_are_looked_for() -> None:

@@ -22,6 +22,7 @@ from model.checkpoints.errors import CheckpointError
 from model.hub.cache import PackageCache
 from model.hub.download import Hub
 from model.hub.errors import HubError, HubUnreachable
+from model.hub.names import HubName
 from model.hub.packages import ImportOptions, Packages
 from model.hub.sources import Source, content_of
 from model.package import Manifest
@@ -301,3 +302,39 @@ def test_a_summary_needs_no_weights(
     assert (there / "config.json").read_bytes() == (here / "config.json").read_bytes()
     assert running_hub.asked_for("model.safetensors") == ["bytes=0-100000"]
     assert not (there / "model.safetensors").exists()
+
+
+def test_what_is_made_of_perhaps_a_part_is_made_anew_where_all_is_known(
+    packages: Packages, hub: Hub, add_model: AddModel, tmp_path: Path
+) -> None:
+    repository = add_model("tiny/bert")
+    hub.fetch_weights(HubName("tiny/bert"), hub.describe(HubName("tiny/bert")), allow_pickle=False)
+    assert hub.folder is not None
+    elsewhere = Path(shutil.copytree(hub.folder, tmp_path / "of another program", symlinks=True))
+    for tree in elsewhere.glob("models--tiny--bert/trees/*"):
+        tree.unlink()
+    part = replace(packages, hub=replace(hub, folder=elsewhere, offline=True)).find("tiny/bert", FLOAT32)
+
+    assert packages.find(f"tiny/bert@{repository.commit}", FLOAT32) != part
+
+
+def test_a_template_in_a_folder_of_its_own_makes_another_package(
+    packages: Packages, checkpoints: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(checkpoints / "gpt2", tmp_path / "gpt2"))
+    looked_up = replace(packages, cache=Keys(packages.cache.folder))
+    before = looked_up.find(str(folder), FLOAT32)
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ messages }}")
+
+    assert looked_up.find(str(folder), FLOAT32) != before
+
+
+def test_a_package_is_found_as_it_is_unless_another_precision_is_asked_for(
+    packages: Packages, sentiment: TinyPackage
+) -> None:
+    folder = str(sentiment.folder)
+
+    assert packages.find(folder, ImportOptions()) == packages.find(folder, FLOAT32) == sentiment.folder
+    with pytest.raises(HubError, match="it is a package already, in float32; export it anew to have it in int4-blocks"):
+        packages.find(folder, ImportOptions("int4-blocks"))

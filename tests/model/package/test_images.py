@@ -84,6 +84,14 @@ def test_a_large_jpeg_decoded_small_looks_the_same(image: ImageFormat) -> None:
     np.testing.assert_allclose(decode_image(content, image), plainly(content, image), atol=0.1)
 
 
+def test_a_jpeg_decoded_small_is_still_twice_as_large_as_what_the_model_takes() -> None:
+    image = ImageFormat(size=224, channels=3, mean=[0.5] * 3, deviation=[0.5] * 3)
+    fine = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), np.uint8)  # or its shapes would hide the size
+    content = encoded(Image.fromarray(fine), "JPEG", quality=95)
+
+    assert np.abs(decode_image(content, image) - plainly(content, image)).mean() < 0.008  # by half of that size 0.013
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP"])
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(kind: str) -> None:
     content = encoded(picture(200, 100), kind)

@@ -459,3 +459,35 @@ def test_a_package_comes_out_of_a_bucket(store: Store, scheme: str) -> None:
         store.fetch(f"{scheme}://shop/fashion/resolve/main", sha256="0" * 64)
     with pytest.raises(StorageError, match=rf"{scheme}://shop/fashion/.*no such file"):
         store.fetch(f"{scheme}://shop/fashion/resolve/main/nowhere", sha256="0" * 64)
+
+
+def test_what_was_brought_of_another_version_is_none_of_this_one(store: Store) -> None:
+    partial = store.folder.with_name(f".{store.folder.name}.partial") / "package"
+    partial.mkdir(parents=True)
+    (partial / "encoder.onnx.data").write_bytes(b"of a version that was given up")
+
+    store.fetch()
+
+    assert store.is_whole()
+    assert {path.name for path in store.folder.iterdir()} == {path.name for path in (BUNDLED / "fashion").iterdir()}
+
+
+def test_pauses_grow_up_to_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    for tries in range(1, TRIES + 1):
+        Downloader(print).pause(tries)
+
+    assert slept == [2, 4, 8, 16, 30, 30]
+
+
+def test_a_package_takes_anothers_place_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.fetch()
+    store.describe("Another one.")
+
+    def file_by_file(*_: Path) -> None:
+        raise AssertionError("whoever opens it meanwhile finds half of each")
+
+    monkeypatch.setattr("model.storage.packages.take_place", file_by_file)
+    assert store.fetch()
+    assert store.is_whole()

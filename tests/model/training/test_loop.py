@@ -338,8 +338,9 @@ def test_a_batch_with_nothing_to_learn_is_passed_over(tmp_path: Path) -> None:
     assert all(bool(parameter.isfinite().all()) for parameter in training.model.parameters())
 
 
-def test_a_plan_counts_before_anything_is_trained(tmp_path: Path) -> None:
-    training = training_of("finetune-classify-spam", tmp_path, epochs=2)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_plan_counts_before_anything_is_trained(accumulate: int, tmp_path: Path) -> None:
+    training = training_of("finetune-classify-spam", tmp_path, epochs=2, batch_tokens=64, accumulate=accumulate)
     found = plan(training)
 
     assert found.parameters == sum(parameter.numel() for parameter in training.model.parameters())
@@ -357,3 +358,24 @@ def test_the_command_line_knows_every_recipe() -> None:
 
 def test_every_package_has_its_recipe() -> None:
     assert {name: RECIPES[recipe].card.name for name, recipe in PACKAGES.items()} == {name: name for name in PACKAGES}
+
+
+def test_what_was_logged_behind_the_last_checkpoint_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"evaluate_every": 2, "epochs": 16, "checkpoint_seconds": 1e9}  # one, at the begin
+    take_step = Training.take_step
+
+    def interrupted(self: Training, batches: Any) -> torch.Tensor:
+        if self.step == 5:
+            raise KeyboardInterrupt
+        return take_step(self, batches)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Training, "take_step", interrupted)
+        run("finetune-classify-spam", tmp_path, **options)
+    assert [line["step"] for line in log_of(tmp_path)] == [2, 4]
+    run("finetune-classify-spam", tmp_path, **options)
+
+    steps = [line["step"] for line in log_of(tmp_path) if "accuracy" in line]
+    assert steps == sorted(set(steps))

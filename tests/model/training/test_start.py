@@ -182,3 +182,10 @@ def test_the_output_of_other_labels_is_not_begun_with(tmp_path: Path) -> None:
     assert torch.equal(again.model.state_dict()[output], before[output])
     assert not torch.equal(spam.model.state_dict()[output], before[output])
     assert torch.equal(spam.model.state_dict()["embeddings.words.weight"], before["embeddings.words.weight"])
+
+
+def test_data_that_two_runs_learned_from_are_told_once(tmp_path: Path) -> None:
+    run("finetune-classify-spam", tmp_path / "first", epochs=1)
+    run("finetune-classify-spam", tmp_path / "second", tmp_path / "first", epochs=1)
+
+    assert Run(tmp_path / "second").about().training_data == list(RECIPES["finetune-classify-spam"].card.training_data)
