@@ -16,6 +16,7 @@ from model.export.naive import open_package, text_inputs
 from model.package import Figure, Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
 from model.training.batches import length_batches
+from model.training.errors import DataError
 from model.training.files import read_rows
 
 BATCH_TOKENS = 4096
@@ -48,6 +49,8 @@ class Evaluation:
         self, rows: Sequence[str | tuple[str, str]], output: str
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return an encoder's output for each text or pair, and how many tokens each has; what is too long is cut."""
+        if not rows:
+            raise DataError(f"{self.data}: the test data of {self.manifest.task} have no row to measure with")
         longest, side = self.manifest.limits.max_input_tokens, self.manifest.truncation_side
         encodings = [
             self.tokenizer.encode(*((row,) if isinstance(row, str) else row)).shortened(longest, side=side)

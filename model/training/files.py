@@ -89,17 +89,29 @@ def read_rows(path: Path) -> Iterator[Row]:
     is_table = ".jsonl" not in path.suffixes
     columns: list[str] = []
     number = 0
+    try:
+        for number, line in enumerate(text_lines(path), start=1):
+            if is_table and number == 1:
+                columns = line.rstrip("\r\n").split("\t")
+                check_columns(path, columns)
+                continue
+            values = _fields(line, columns) if is_table else dict(json.loads(line))
+            yield Row(values, path, number)
+    except DataError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}, line {number}: {error}") from error
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield a file's lines; raises `DataError` where there is no file, or where it is not whole, or no UTF-8."""
+    number = 0
     with open_text(path) as file:
         try:
-            for number, line in enumerate(file, start=1):
-                if is_table and number == 1:
-                    columns = line.rstrip("\r\n").split("\t")
-                    check_columns(path, columns)
-                    continue
-                values = _fields(line, columns) if is_table else dict(json.loads(line))
-                yield Row(values, path, number)
-        except (ValueError, TypeError, EOFError, RecursionError, lzma.LZMAError) as error:
-            raise DataError(f"{path}, line {number}: {error}") from error
+            for number, line in enumerate(file, start=1):  # noqa: B007  # of the last that came
+                yield line
+        except (UnicodeDecodeError, EOFError, OSError, lzma.LZMAError) as error:
+            raise DataError(f"{path}, line {number + 1}: {error}") from error
 
 
 def check_columns(path: Path, names: Sequence[str]) -> None:

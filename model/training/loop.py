@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import closing
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ class Training:
         config = recipe.configure(size or SIZES[recipe.size])
         self.start: Transformer | None = None  # whose weights a new run begins with
         if start_from is not None:
+            self._start_sha256 = sha256_of(Run(start_from).weights)  # first: it may be replaced while data are read
             self.start = load_trained(start_from)[0].to(self.device)
             check_start(config, self.start.config)
         with noting_files() as files:
@@ -152,6 +154,7 @@ class Training:
 
     def run_steps(self, report: Report | None = None) -> None:
         """Train until the run is finished; checkpoint, log and evaluate on the way, and show what `report` returns."""
+        import_module("matplotlib")  # of an extra of its own: better missing now than after the first minute
         if not self.run.checkpoint.exists():
             self._describe()
             self.save()
@@ -352,7 +355,7 @@ class Training:
         """Return by names what it begins with: what a resumed run began with unless it is given anew."""
         if self.start_from is not None:
             start = Run(self.start_from)
-            return {"the weights of": start.about().recipe, "weights of sha256": sha256_of(start.weights)}
+            return {"the weights of": start.about().recipe, "weights of sha256": self._start_sha256}
         return self.run.decisions().start if self.run.checkpoint.exists() else {}
 
     def _tokenizer(self, rows: list[Any], vocab_size: int) -> Tokenizer | None:

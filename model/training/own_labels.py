@@ -24,6 +24,7 @@ from model.training.recipes import finetune_classify
 
 RECIPE = "finetune-classify"
 KINDS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".jsonl") for packed in ("", ".xz"))
+LONGEST = 2**31 - 1  # characters of a field
 KEPT = 10  # of so many texts of a label one is kept for validation, where there is no file for it
 MOST_LABELS = 1000
 TEXTS_A_BATCH = 32  # at most
@@ -126,6 +127,11 @@ def check_unlearned(data: Path, learned: Mapping[str, str]) -> None:
     Of another file for training others are kept for validation; what is tested on was left out of the one there was.
     """
     for part in ("train", "validation"):
+        if not _has(data, part) and any(name.startswith(f"{part}.") for name in learned):
+            raise DataError(
+                f"{data}: the model learned beside a file of {part}, which is not there, so that other texts would be "
+                "validated on now, which it has learned; put it back"
+            )
         for path in [_file(data, part)] if _has(data, part) else []:
             if learned.get(path.name) != sha256_of(path):
                 raise DataError(
@@ -194,6 +200,7 @@ def _rows(data: Path, part: str) -> Iterator[Row]:
 def _csv_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a table with commas, quoted as RFC 4180 has it, behind one line of column names."""
     with open_text(path) as file:
+        csv.field_size_limit(LONGEST)  # else 131,072 characters, less than other kinds of files may have in a field
         reader = csv.DictReader(file, strict=True)
         try:
             check_columns(path, reader.fieldnames or ())

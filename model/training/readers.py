@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.training.errors import DataError
-from model.training.files import Split, SplitOrTest, open_text, read_idx_pair, read_rows
+from model.training.files import Split, SplitOrTest, read_idx_pair, read_rows, text_lines
 from model.training.names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.story_requests import request_of
@@ -64,13 +64,12 @@ def _squad_paragraphs(data: Path, file: str) -> Iterator[str]:
 def _wikitext_articles(data: Path, split: Split) -> Iterator[str]:
     """Yield the articles of WikiText-2; its marks ( @-@ , <unk>) are undone, its headings left out."""
     article: list[str] = []
-    with open_text(data / "wikitext2" / f"{split}.txt.xz") as file:
-        for line in file:
-            if re.match(r" = [^=]", line):
-                yield "\n".join(article)
-                article = []
-            elif line.strip() and not line.startswith(" = ="):
-                article.append(re.sub(r" @(.)@ ", r"\1", line.strip()).replace("<unk>", "[UNK]"))
+    for line in text_lines(data / "wikitext2" / f"{split}.txt.xz"):
+        if re.match(r" = [^=]", line):
+            yield "\n".join(article)
+            article = []
+        elif line.strip() and not line.startswith(" = ="):
+            article.append(re.sub(r" @(.)@ ", r"\1", line.strip()).replace("<unk>", "[UNK]"))
     yield "\n".join(article)
 
 
@@ -130,19 +129,18 @@ def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
     """Yield sentences; kinds of entities that are not among the tags count as none."""
     words: list[str] = []
     tags: list[str] = []
-    with open_text(path) as file:
-        for number, line in enumerate(itertools.chain(file, ["\n"]), start=1):
-            word, tab, tag = line.rstrip("\n").partition("\t")
-            if word and not tab:
-                raise DataError(f"{path}, line {number}: there is no TAB between a word and its tag")
-            if word:
-                begins, _, kind = tag.partition("-")
-                tag = f"{begins}-{KINDS.get(kind, kind)}"
-                words.append(word)
-                tags.append(tag if tag in TAGS else "O")
-            elif words:
-                yield words, tags
-                words, tags = [], []
+    for number, line in enumerate(itertools.chain(text_lines(path), ["\n"]), start=1):
+        word, tab, tag = line.rstrip("\n").partition("\t")
+        if word and not tab:
+            raise DataError(f"{path}, line {number}: there is no TAB between a word and its tag")
+        if word:
+            begins, _, kind = tag.partition("-")
+            tag = f"{begins}-{KINDS.get(kind, kind)}"
+            words.append(word)
+            tags.append(tag if tag in TAGS else "O")
+        elif words:
+            yield words, tags
+            words, tags = [], []
 
 
 def read_stories(data: Path, split: Split) -> list[str]:

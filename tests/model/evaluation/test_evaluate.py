@@ -31,6 +31,7 @@ from model.package.generation import Generation
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE, sha256_of
 from model.training import nli, readers
+from model.training.errors import DataError
 from model.training.objectives import Answer, Tag
 from model.training.recipes import RECIPES
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
@@ -443,3 +444,16 @@ def test_padding_that_ends_a_text_is_not_measured_where_a_head_passes_it_over(
     read = text_inputs([encoding.ids[:-1]], [encoding.segment_ids[:-1]])
     np.testing.assert_allclose(found, evaluation.graphs["encoder"].run(read)["logits"], rtol=1e-5)
     assert lengths.tolist() == [len(encoding.ids)]
+
+
+def test_what_turns_texts_into_texts_has_no_figures_here(translate: TinyPackage, tmp_path: Path) -> None:
+    package = with_manifest(translate, tmp_path / "texts", task="generate", languages=None)
+    with pytest.raises(PackageError, match="there is no test data here for what turns texts into texts"):
+        evaluate(package, tmp_path)
+
+
+def test_data_without_a_row_are_told(make_package: MakePackage, tmp_path: Path) -> None:
+    package = copy_of(make_package("embed"), tmp_path)
+    write_xz(tmp_path / "stsb" / "test.tsv.xz", "sentence1\tsentence2\tscore\n")
+    with pytest.raises(DataError, match="the test data of embed have no row to measure with"):
+        evaluate(package, tmp_path)

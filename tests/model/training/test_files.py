@@ -8,6 +8,7 @@ import pytest
 
 from model.training.errors import DataError
 from model.training.files import noting_files, read_idx_pair, read_rows
+from model.training.readers import _wikitext_articles, read_emerging_entities
 
 
 def test_tsv_fields_are_split_at_tabs_alone(tmp_path: Path) -> None:
@@ -45,6 +46,17 @@ def test_a_file_that_was_cut_short_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=f"{path}, line .*ended before"):
         list(read_rows(path))
+
+
+def test_so_is_one_of_words_and_tags_or_of_articles(tmp_path: Path) -> None:
+    for file in ("wnut17/test.conll.xz", "wikitext2/train.txt.xz"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_bytes(lzma.compress(b"a\tO\n" * 100)[:-20])
+
+    with pytest.raises(DataError, match=r"test\.conll\.xz, line .*ended before"):
+        read_emerging_entities(tmp_path)
+    with pytest.raises(DataError, match=r"train\.txt\.xz, line .*ended before"):
+        list(_wikitext_articles(tmp_path, "train"))
 
 
 def test_a_column_that_is_not_there_is_named_with_those_there_are(tmp_path: Path) -> None:

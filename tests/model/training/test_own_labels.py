@@ -275,3 +275,14 @@ def test_what_may_have_been_learned_is_no_test(data: Path) -> None:
     write_csv(data, "validation", [("never seen", "praise")])
     with pytest.raises(DataError, match=r"validation\.csv: it is not the file that the model learned from"):
         check_unlearned(data, learned)
+    beside_both = {path.name: sha256_of(path) for path in data.iterdir()}
+    (data / "validation.csv").unlink()
+    with pytest.raises(DataError, match="the model learned beside a file of validation, which is not there"):
+        check_unlearned(data, beside_both)
+
+
+def test_a_text_may_be_as_long_in_a_table_as_elsewhere(tmp_path: Path) -> None:
+    rows = [(f"{label} {'a ' * 70_000}{place}", label) for label in ("praise", "blame") for place in range(20)]
+    write_csv(tmp_path, "train", rows)
+
+    assert max(len(text) for text, _ in read_own_texts(tmp_path, "train")) > 140_000
