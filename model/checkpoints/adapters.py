@@ -126,12 +126,22 @@ class Adapter:
         made = {**base, **self._class(base)}
         rows = {path_in_base(name): shape[0] for name, shape in shapes.items() if shape}
         labels = {count for name, count in rows.items() if name.endswith(HEAD_WEIGHTS)}
-        if self.changes_class and len(labels) == 1 and labels != {len(made.get("id2label") or ())}:
-            names = {str(number): f"LABEL_{number}" for number in range(labels.pop())}  # as transformers calls them
+        if self.changes_class and len(labels) == 1:
+            (count,) = labels
+            named = next(
+                (given for given in (self._own_labels(), made.get("id2label")) if len(given or ()) == count), None
+            )
+            names = named or {str(number): f"LABEL_{number}" for number in range(count)}  # as transformers calls them
             made = {name: value for name, value in made.items() if name not in {"num_labels", "_num_labels"}}
             made |= {"id2label": names, "label2id": {name: int(number) for number, name in names.items()}}
         words = {count for name, count in rows.items() if name.endswith(WORD_WEIGHTS)}
         return made | ({"vocab_size": max(words)} if words else {})
+
+    def _own_labels(self) -> dict[str, str] | None:
+        """Return the names of labels that a config.json beside the adapter has: PEFT itself saves none."""
+        file = self.folder / CONFIG_FILE
+        named = read_json(file).get("id2label") if file.is_file() else None
+        return named if isinstance(named, dict) else None
 
     def _class(self, base: Mapping[str, Any]) -> dict[str, Any]:
         if not self.changes_class:

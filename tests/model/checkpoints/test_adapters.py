@@ -158,6 +158,16 @@ def test_a_model_of_words_becomes_one_that_labels(make: Any, has_prefix: bool, t
     assert labels_of(read_config(tmp_path / "joined")) == ("LABEL_0", "LABEL_1", "LABEL_2")
 
 
+def test_labels_have_the_names_that_a_config_beside_the_adapter_has(tmp_path: Path) -> None:
+    base = save(gpt2(), tmp_path)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=2)
+    adapted(model, tmp_path, "c_attn", task_type="SEQ_CLS")
+    for named, expected in (({"0": "ham", "1": "spam"}, ("ham", "spam")), ({"0": "a"}, ("LABEL_0", "LABEL_1"))):
+        (tmp_path / "adapter" / "config.json").write_text(json.dumps({"id2label": named}))
+        joined(tmp_path)
+        assert labels_of(read_config(tmp_path / "joined")) == expected
+
+
 @torch.no_grad()
 def test_a_model_of_words_becomes_one_that_labels_tokens(tmp_path: Path) -> None:
     base = save(bert(), tmp_path)
