@@ -28,6 +28,7 @@ export function open(models) {
   const part = h("select", { onchange: () => drawAttention() });
   const partField = field("Attention", part, { class: "field picker" });
   const facts = h("dl", { class: "facts" });
+  const few = h("p", { class: "soft", "aria-live": "polite" });
   const attention = h("div", {});
   const more = h("div", {});
   let frame;
@@ -50,7 +51,7 @@ export function open(models) {
       words.element.hidden = ["generate", "translate"].includes(task);
       words.clear(); // what it shows is another model's
     };
-    return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, attention, more, words.element];
+    return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, few, attention, more, words.element];
   }
 
   async function ask(signal) {
@@ -64,16 +65,32 @@ export function open(models) {
     const body = { model: id, input, encoding: "base64", contributions: false };
     if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
     if (task === "generate") body.max_tokens = 8;
-    const call = await post("explain", body, signal);
+    const { call, layers } = await explained(body, signal);
     [answer, asked] = [call.answer, input]; // together: what is drawn anew is of both
     const kinds = Object.keys(PARTS).filter((kind) => answer.attention?.[kind]);
     const kept = kinds.includes(part.value) ? part.value : kinds.at(-1);
     offer(part, kinds.map((kind) => [kind, PARTS[kind]]), kept);
     partField.hidden = kinds.length < 2;
     facts.replaceChildren(...shapes(frame.model, answer));
+    few.textContent = layers ? `Of so long a text the attention of ${layers} layers is shown.` : "";
     drawAttention();
     more.replaceChildren(...(answer.steps ? [lens(answer.steps)] : []), tokenTable(asked, answer));
     frame.told(call);
+  }
+
+  // Of a long text as many layers as may be asked for, evenly spread.
+  async function explained(body, signal) {
+    const { num_encoder_layers: encoder, num_decoder_layers: decoder } = frame.model.sizes;
+    const most = Math.max(encoder, decoder);
+    for (let every = 1; ; every *= 2) {
+      const layers = Array.from({ length: most }, (_, layer) => layer).filter((layer) => (most - 1 - layer) % every === 0);
+      try {
+        const call = await post("explain", every === 1 ? body : { ...body, layers }, signal);
+        return { call, layers: every === 1 ? "" : `${layers.length} of ${most}` };
+      } catch (error) {
+        if (error.param !== "attention" || layers.length === 1) throw error;
+      }
+    }
   }
 
   function drawAttention() {

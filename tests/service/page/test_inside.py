@@ -48,6 +48,19 @@ def test_a_token_tells_where_it_looks(open_page: OpenPage) -> None:
     assert strip.evaluate_all("all => all.map(each => each.title)") != weights
 
 
+def test_of_a_long_text_as_many_layers_are_shown_as_may_be_asked_for(
+    open_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = open_page("inside")
+    expect(page.get_by_role("button", name="Layer 1, head 1")).to_be_visible()
+    monkeypatch.setattr("service.tasks.explaining.showing.MAX_NUMBERS", 4 * 40 * 40)
+    page.get_by_label("Text", exact=True).fill("good " * 36)
+
+    expect(page.get_by_text("Of so long a text the attention of 1 of 2 layers is shown.")).to_be_visible()
+    expect(page.get_by_role("button", name="Layer 2, head 1")).to_be_visible()
+    expect(page.get_by_role("button", name="Layer 1, head 1")).to_have_count(0)
+
+
 def test_inside_says_how_large_a_model_is(open_page: OpenPage, make_package: MakePackage) -> None:
     page = open_page("inside")
     page.get_by_label("Model").select_option("translate")
