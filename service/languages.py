@@ -14,7 +14,7 @@ from threading import Lock
 from langcodes import Language
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from model.package.languages import base_language
+from model.package.languages import PARSING, base_language
 
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
@@ -68,7 +68,8 @@ async def prepare() -> None:
 def english_name(language: str) -> str:
     """Return a language's name in English, as German for deu_Latn; the code itself if no language is known by it."""
     try:
-        tag = Language.get(language)
+        with PARSING:
+            tag = Language.get(language)
     except ValueError:
         return language
     if not tag.has_name_data():

@@ -19,10 +19,11 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")  # Pillow's other readers are ra
 MAX_PIXELS = 16_000_000  # of an image to decode; a small file can hold a huge one
 WHOLE_PIXELS = 1_000_000  # up to which an image is decoded as it is, and not in a smaller size
 MAX_SCANS = 30  # of a JPEG; programs make about ten, and each is a pass over the whole image
-# Markers of JPEG (ITU-T T.81, table B.1) but those that stand within a pass; all but two have a length behind them.
-MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")
+# Markers of JPEG (ITU-T T.81, table B.1) but those that stand within a pass. No more than one byte is looked at before
+# the kind: a run of them would be looked at from each of its bytes. Those from C0 on, but for two, have a length.
+MARKER = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
 SCAN, END = b"\xda", b"\xd9"
-ALONE = (b"\xd8", b"\x01")
+FIRST_WITH_LENGTH, START = b"\xc0", b"\xd8"
 
 
 class ImageError(ValueError):
@@ -125,7 +126,7 @@ def _has_many_scans(content: bytes) -> bool:
         scans += kind == SCAN
         if scans > MAX_SCANS:
             return True
-        if kind not in ALONE:
+        if kind >= FIRST_WITH_LENGTH and kind != START:
             place += int.from_bytes(content[place : place + 2], "big")
     return False
 

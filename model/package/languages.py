@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from model.package.part import Part, TokenId
 
 MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
-_parsing = Lock()  # a tag that is looked up must not be forgotten meanwhile
+PARSING = Lock()  # a tag that is looked up must not be forgotten meanwhile
 
 
 class Languages(Part):
@@ -124,7 +124,7 @@ class Languages(Part):
 @lru_cache(MAX_KNOWN)
 def standard_tag(language: str) -> str:
     """Return a language's tag after BCP 47, as de for deu_Latn; what is none, as it is."""
-    with _parsing:
+    with PARSING:
         for known in (Language._PARSE_CACHE, Language._INSTANCES):
             if len(known) >= MAX_KNOWN:  # langcodes would keep them all for ever
                 known.clear()

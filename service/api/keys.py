@@ -124,9 +124,8 @@ class RequireKey:
             return
         observed().error_form = form or observed().error_form
         allowance = await self._keys.find(given)
-        is_open = path in PROBES or path in libretranslate.OPEN  # probes say more to who has a key
-        # A model's own address would tell who has none that there is such a model.
-        if is_open and (allowance is not None or observed().address is None):
+        is_open = path in libretranslate.OPEN and observed().address is None  # a model's would tell that there is one
+        if path in PROBES or is_open:  # probes say more to who has a key
             observed().client = allowance.key.name if allowance else ANONYMOUS
             await self._app(scope, receive, send)
             return

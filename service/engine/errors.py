@@ -7,5 +7,9 @@ class Overloaded(Exception):
     """There is no room to wait in; nothing was computed."""
 
 
+class Replaced(Exception):
+    """Another package lies where that of the model lay when it was loaded."""
+
+
 class EngineFailed(Exception):
     """The graphs failed on this sequence or input, and on it alone; others go on."""

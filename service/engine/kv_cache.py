@@ -88,11 +88,13 @@ class KVCache:
         """Memory that is taken now; what ended sequences took is kept for the next until it is needed or `release`d."""
         return self._own.used_bytes + (self._cross.used_bytes if self._cross else 0)
 
-    def make_room(self, slots: int, length: int, source_length: int = 0, *, live: int, writes: int = 0) -> None:
+    def make_room(
+        self, slots: int, length: int, source_length: int = 0, *, live: int, writes: Callable[[], int] = lambda: 0
+    ) -> None:
         """Prepare for a step over slots of these lengths at most; raises `ValueError` past the limits.
 
-        `writes`: how many tokens the step may write to all of them, for which what nobody needs is given back if there
-        would be more memory taken than there is to be.
+        `writes` returns how many tokens' memory the step may take, for which what nobody needs is given back if there
+        would be more taken than there is to be; it is asked only where it could be too much.
 
         The first `live` slots keep what they hold; slots from `slots` on hold nothing. Cross-attention on a processor
         over sources that lie close together is up to a quarter faster than over sources with gaps between them, so
@@ -105,7 +107,8 @@ class KVCache:
             self._cross.forget(live)
             if self._cross.make_room(source_length, live):
                 self.generation += 1
-        if self.used_bytes + writes * self.bytes_per_token > self.capacity_bytes:
+        left = (self.capacity_bytes - self.used_bytes) // self.bytes_per_token
+        if self.budget.cost(slots, length, source_length) > left and writes() > left:
             self._release()
 
     def hold(self, first: int, tokens: Array, written: Array | None = None) -> None:

@@ -69,6 +69,7 @@ class Runner:
             is_half=self._decoder.has_half_cache,
             allocate=allocate,
         )
+        self._page_tokens = self.cache.budget.step
         self._vocab_size = manifest.vocab_size
         self._decode_step = DecodeStep(self._decoder, self.cache, manifest.vocab_size, self._device)
 
@@ -123,12 +124,31 @@ class Runner:
         extent = batch.extent
         with self._decoder.turn:
             self.cache.make_room(
-                extent.slots, extent.length, extent.source_length, live=extent.live, writes=_writes(batch)
+                extent.slots, extent.length, extent.source_length, live=extent.live, writes=partial(self._writes, batch)
             )
             self.cache.copy(batch.copies)
             if isinstance(batch, Prefill):
                 return isolated(self._prefill, batch.chunks)
             return self._decode(batch)
+
+    def _writes(self, batch: Batch) -> int:
+        """Return how many tokens' memory a step may take at most, in whole pages of every slot."""
+
+        def taken(before: int, after: int) -> int:
+            return (-(-after // self._page_tokens) + -before // self._page_tokens) * self._page_tokens
+
+        written = sum(taken(0, copy.stop) - taken(0, copy.start) for copy in batch.copies)
+        if isinstance(batch, Prefill):
+            for chunk in batch.chunks:
+                begun = 0 if chunk.restored else chunk.sequence.computed
+                source = 0 if chunk.sequence.has_source else len(chunk.sequence.source_ids or ())
+                ended = chunk.sequence.computed + chunk.tokens
+                written += (1 + len(chunk.sharers)) * (taken(begun, ended) + taken(0, source))
+            return written
+        return written + sum(
+            len(each.slots) * taken(each.computed, each.computed + 1 + len(batch.drafts.get(each, ())))
+            for each in batch.sequences
+        )
 
     def rest(self) -> None:
         """Give memory back while nothing runs: of the cache, of the sessions and of the heap."""
@@ -272,17 +292,6 @@ def runs_alike(chunks: abc.Sequence[Chunk], length_of: Callable[[Chunk], int]) -
                 continue
         runs.append([chunk])
     return runs
-
-
-def _writes(batch: Batch) -> int:
-    """Return how many tokens a step may write to slots at most."""
-    copied = sum(copy.stop - copy.start for copy in batch.copies)
-    if not isinstance(batch, Prefill):
-        return copied + batch.extent.slots
-    return copied + sum(
-        (1 + len(chunk.sharers)) * (chunk.sequence.computed + chunk.tokens + len(chunk.sequence.source_ids or ()))
-        for chunk in batch.chunks
-    )
 
 
 def _ids(chunk: Chunk) -> list[int]:

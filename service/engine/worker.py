@@ -109,21 +109,25 @@ class Worker:
     def _is_idle(self) -> bool:
         return self._loop is None or self._loop.done()
 
-    def _rest_if_idle(self) -> bool:
-        """Rest, unless there is work or nothing was done since the last time; returns whether there is no work."""
+    def _rest_if_idle(self) -> float:
+        """Rest, unless there is work or nothing was done since the last time; returns when to ask again, in seconds.
+
+        That is 0 where there is no work: whoever brings some wakes a thread.
+        """
         with self._runs:
-            if time.monotonic() - self._last_progress < REST_S:  # by the other thread
-                return False
+            left = REST_S - (time.monotonic() - self._last_progress)
+            if left > 0:  # something was done lately, maybe by the other thread
+                return left
             has_rested, self._has_rested = self._has_rested, True  # before looking: what begins meanwhile asks anew
             if not self._is_idle():
                 self._has_rested = False
-                return False
+                return REST_S
             if not has_rested:
                 try:
                     self._rest()
                 except Exception:
                     logger.exception("memory could not be given back")
-            return True
+            return 0
 
 
 async def _nothing() -> None:
@@ -140,7 +144,7 @@ class _CallThread:
     It is its own rather than an executor's, whose locks cost a short step several percent.
     """
 
-    def __init__(self, name: str, runs: Lock, rest: Callable[[], bool], niceness: int = 0) -> None:
+    def __init__(self, name: str, runs: Lock, rest: Callable[[], float], niceness: int = 0) -> None:
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._runs, self._rest, self._niceness = runs, rest, niceness
         self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
@@ -152,11 +156,12 @@ class _CallThread:
         self._thread.join()
 
     def _next_call(self) -> _Call | None:
-        while True:
+        wait = REST_S
+        while wait:
             with suppress(Empty):
-                return self.calls.get(timeout=REST_S)
-            if self._rest():
-                return self.calls.get()
+                return self.calls.get(timeout=wait)
+            wait = self._rest()
+        return self.calls.get()
 
     def _answer_calls(self) -> None:
         if self._niceness and sys.platform == "linux":  # where threads have a niceness of their own

@@ -3,16 +3,17 @@
 A control token is a special token, or an added one that the template itself writes, such as <tool_call>. Those that
 stand in what the client sent get a mark inside, behind their first character, before the template sees them: it may
 cut, strip and search texts, and no part of them is a control token. A text that ends as one begins gets a mark at its
-end, as the template may put another behind it, and one that begins as one goes on gets a mark at its front. Where a
-mark is left in the rendered text, what it marks is encoded as plain text. Models write control tokens of the second
-kind themselves, as <think>, so these stay what they are in an assistant's messages.
+end, as the template may put another behind it. Where a piece of the template ends as one begins, as the < of
+'<' ~ key ~ '>', a text that goes on as that one does gets a mark at its front. Where a mark is left in the rendered
+text, what it marks is encoded as plain text. Models write control tokens of the second kind themselves, as <think>, so
+these stay what they are in an assistant's messages.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from model.package import ChatTemplate, PackageTokenizer
@@ -48,8 +49,8 @@ class Chat:
         self._special = {text: token for text, (token, is_special) in added.items() if is_special}
         others = {text: token for text, (token, _) in added.items() if text in written and not text.isspace()}
         self._control = {**others, **self._special}
-        words = frozenset(written.split("\0"))
-        self._specials, self._controls = _Tokens(self._special, words), _Tokens(self._control, words)
+        pieces = written.split("\0")
+        self._specials, self._controls = _Tokens(self._special, pieces), _Tokens(self._control, pieces)
         self._names = {token: text for text, token in self._special.items()}
         self._line = self._ids("\n")
         self._marked = re.compile("|".join([*map(re.escape, map(_mark, _longest_first(self._control))), MARK]))
@@ -132,8 +133,8 @@ class Chat:
             if name in OURS:
                 why = "is not taken here" if name == "documents" else "is a field of its own"
                 raise InvalidRequest(f"chat_template_kwargs has {name}, which {why}", "chat_template_kwargs")
-        values: dict[str, Any] = neutral.of(given, self._controls)
-        return values
+        # A template reaches these by their names alone.
+        return {name: neutral.of(value, self._controls) for name, value in given.items()}
 
     def _encode(self, text: str, limit: int) -> list[int]:
         """Encode a rendered text; what is marked is no control token."""
@@ -191,32 +192,32 @@ class Chat:
 
 
 class _Tokens:
-    """Some control tokens, how they are found in texts, and words of the template's own."""
+    """Some control tokens, and how they, and parts of them, are found in texts; `pieces` are those of the template."""
 
-    def __init__(self, tokens: Iterable[str], words: Set[str]) -> None:
+    def __init__(self, tokens: Iterable[str], pieces: Iterable[str]) -> None:
         ordered = _longest_first(tokens)
         self.pattern = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
         self.longest = len(ordered[0]) if ordered else 0
         self._beginnings = {token[:count] for token in ordered for count in range(1, len(token))}
-        self._ends = {token[start:] for token in ordered for start in range(1, len(token))}
-        self._insides = "\0".join(token[1:] for token in ordered)
-        self._words = words
+        # What would complete a token of which the template has the beginning, at the end of a piece; mostly nothing.
+        begun = {piece[-count:] for piece in pieces for count in range(1, min(self.longest, len(piece) + 1))}
+        rests = {token[count:] for token in ordered for count in range(1, len(token)) if token[:count] in begun}
+        self._rests, self._parts_of_rests = rests, {rest[:count] for rest in rests for count in range(1, len(rest))}
 
     def marked(self, text: str) -> str:
-        """Return a text with a mark in each, at the end if one could begin there, and at the front if it could go on.
-
-        The template compares words of its own with what it is given, so these get no mark at the front.
-        """
-        goes_on = text not in self._words and self._goes_on(text)
+        """Return a text with a mark in each, and at its end or front where one could begin or go on."""
+        goes_on = self._goes_on(text)
         text = self.pattern.sub(lambda match: _mark(match[0]), text)
         ends = (text[-count:] for count in range(1, min(self.longest, len(text) + 1)))
         text = text + MARK if any(end in self._beginnings for end in ends) else text
         return MARK + text if goes_on else text
 
     def _goes_on(self, text: str) -> bool:
-        """Whether there would be a control token if its beginning stood before a text."""
-        is_inside = 0 < len(text) < self.longest and text in self._insides
-        return is_inside or any(text[:count] in self._ends for count in range(1, min(self.longest, len(text) + 1)))
+        """Whether a text is a part of what would complete a control token, or begins with all of it."""
+        if not self._rests:
+            return False
+        beginnings = (text[:count] for count in range(1, min(self.longest, len(text) + 1)))
+        return text in self._parts_of_rests or any(each in self._rests for each in beginnings)
 
 
 class _Neutral:

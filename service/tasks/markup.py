@@ -45,7 +45,7 @@ _ENDED_BY = {
     **{name: {"rp", "rt"} for name in ("rp", "rt")},
 }
 _TAG = re.compile(r"<(?P<end>/?)(?P<name>[a-zA-Z][^\s/>]*)")
-_END_OF_COMMENT = re.compile("--!?>")
+_END_OF_COMMENT = re.compile("-->|(?<!<!)--!>")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
 _LONG_NUMBER = re.compile(r"(&#[0-9]{500,})")  # of no character, and soon longer than Python reads

@@ -12,7 +12,7 @@ from model.package import Manifest, PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.batcher import Batcher
 from service.engine.engine import Engine
-from service.engine.errors import EngineFailed, Overloaded
+from service.engine.errors import EngineFailed, Overloaded, Replaced
 from service.engine.room import tokens_of
 from service.engine.sequence import Sequence
 from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge, WrongTask
@@ -248,5 +248,7 @@ def engine_errors() -> Iterator[None]:
         yield
     except Overloaded:
         raise ServerOverloaded() from None
+    except Replaced:
+        raise InternalError("the files of the model's package have changed since it was loaded; restart it") from None
     except EngineFailed:
         raise InternalError("the model failed on this input") from None

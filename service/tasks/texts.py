@@ -141,11 +141,12 @@ def _check_other(encoding: Encoding, part: int, limit: int, param: str, where: s
 def with_fewer_characters(text: str, limit: int, side: Side) -> str:
     """Return a text that is to be cut to `limit` tokens without what is certainly too long, before it is encoded.
 
-    White space, of which there may be any number to a token, is left out at the side that stays.
+    Where nothing but white space would be left, of which there may be any number to a token, what is behind it is.
     """
     most = limit * MAX_CHARACTERS_PER_TOKEN
-    if len(text) <= most:
-        return text
+    cut = text[-most:] if side == "left" else text[:most]
+    if len(text) <= most or not cut.isspace():
+        return cut
     return text.rstrip()[-most:] if side == "left" else text.lstrip()[:most]
 
 

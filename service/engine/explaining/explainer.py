@@ -15,7 +15,7 @@ import numpy as np
 from model.package import Manifest
 from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, source_inputs
 from service.engine.arrays import Array
-from service.engine.errors import EngineFailed
+from service.engine.errors import Replaced
 from service.engine.explaining.anatomy import Kind
 from service.engine.explaining.graph import ExplainedGraph, Look, Seen
 from service.engine.explaining.lens import CHOSEN, COUNT, Answers
@@ -120,7 +120,7 @@ class Explainer:
         if name not in self._graphs:
             graph, config = self._manifest.graphs[name], self._manifest.config
             if files_of(self._folder / graph.file) != self._files[name]:  # another package lies there by now
-                raise EngineFailed
+                raise Replaced
             encoder_layers = int(config["num_encoder_layers"]) if name == "encoder" else 0
             self._graphs[name] = ExplainedGraph(self._folder / graph.file, graph.outputs, encoder_layers)
         return self._graphs[name]

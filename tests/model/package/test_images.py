@@ -163,6 +163,24 @@ def with_more_pictures(content: bytes) -> bytes:
     return content[:2] + pictures.getvalue()[start : start + length] + content[2:]
 
 
+def test_passes_cannot_be_hidden_behind_marks_that_readers_pass_over() -> None:
+    content = encoded(picture(64, 64), "JPEG", progressive=True)
+    last = content.rindex(b"\xff\xda")
+    hidden = b"\xff\x02\xff\xff" + content[last:-2] * MAX_SCANS
+
+    with pytest.raises(ImageError, match=f"more than {MAX_SCANS} scans"):
+        decode_image(content[:last] + hidden + content[-2:], GREY)
+
+
+def test_padding_between_marks_costs_no_more_than_its_length() -> None:
+    content = encoded(picture(64, 64), "JPEG")
+    with frozen():
+        started = time.thread_time()
+        decode_image(content[:-2] + b"\xff" * 1_000_000 + content[-2:], GREY)
+
+        assert time.thread_time() - started < 5
+
+
 def test_what_is_behind_a_photograph_counts_for_nothing() -> None:
     content = encoded(picture(64, 64), "JPEG")
     film = b"\xff\xda\x00\x02" * (MAX_SCANS + 1)

@@ -95,9 +95,9 @@ def test_what_a_step_is_to_write_has_room_beside_what_is_kept() -> None:
     for slot in range(4):
         fill(cache, slot, 7.0)
     tokens = 2 * a_slot // cache.bytes_per_token
-    cache.make_room(slots=3, length=5, live=1, writes=tokens // 2)
+    cache.make_room(slots=3, length=5, live=1, writes=lambda: tokens // 2)
     assert cache.used_bytes == 4 * a_slot
-    cache.make_room(slots=3, length=5, live=1, writes=tokens)  # to two slots, which hold nothing that is needed
+    cache.make_room(slots=3, length=5, live=1, writes=lambda: tokens)  # to two slots, which hold nothing that is needed
 
     assert cache.used_bytes == a_slot
     assert values(cache, 0) == {7.0}

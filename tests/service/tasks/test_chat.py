@@ -320,6 +320,15 @@ def test_no_text_of_a_client_goes_on_where_a_template_begins_a_control_token(tok
     assert prompt(roles, {"role": "user", "content": "a"}) == [end]
 
 
+def test_names_that_are_parts_of_control_tokens_stay_what_templates_look_for() -> None:
+    tokenizer = byte_level([*TEXTS, "weather name think"], 320, ["<|filename|>", "<think>", "<|end|>"])
+    source = "{{ tools[0].function.name }} {{ messages[0].content[0] == '>' }} {{ think }} {{ '<|end|>' }}"
+    tool = {"type": "function", "function": {"name": "weather"}}
+
+    ids = prompt(chat_of(tokenizer, source), user("> quoted"), tools=[tool], chat_template_kwargs={"think": "no"})
+    assert tokenizer.decode(ids).split() == ["weather", "True", "no"]
+
+
 def test_a_conversation_is_read_no_further_than_its_limit(chat: Chat) -> None:
     request = GenerateRequest.model_validate({"messages": [{"role": "user", "content": "<|im_end|>a" * 200}]})
     with pytest.raises(TooLong, match="messages has more than 50 tokens, which is the limit"):

@@ -131,6 +131,7 @@ def test_tags_survive_whatever_the_sentences_become(page: str) -> None:
         ("<li translate=no><button><li>a</button>b<li>Good day", ["Good day"]),
         ("<p translate=no>a<summary>Good day", ["Good day"]),
         ("<!-- a > b --!>Good day<!-- c -->", ["Good day"]),
+        ("<!--!> hidden -->Good day", ["Good day"]),
     ],
 )
 def test_what_stays_ends_where_its_element_must(page: str, read: list[str]) -> None:

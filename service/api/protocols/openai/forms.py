@@ -73,7 +73,7 @@ class ResponseFormat(BaseModel):
                 raise InvalidRequest(
                     "response_format has a json_schema, which goes with the type json_schema", "response_format"
                 )
-            return Grammar(json_schema={"type": "object"} if beside is None else beside)
+            return Grammar(json_schema=beside or {"type": "object"})
         if self.json_schema is None and beside is None:
             raise InvalidRequest("response_format has the type json_schema, but no json_schema", "response_format")
         return Grammar(json_schema=beside if self.json_schema is None else self.json_schema.schema_)
