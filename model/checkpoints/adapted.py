@@ -19,7 +19,7 @@ from torch import Tensor
 from model.checkpoints.adapters import MERGE, Adapter, path_in_base
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import OUTPUTS, WORDS, Family, plain_name, targets_of
-from model.checkpoints.files import JOINED
+from model.checkpoints.files import JOINED, JOINED_BASE
 from model.checkpoints.weights import open_weights
 from model.config import TransformerConfig
 
@@ -37,11 +37,12 @@ def open_joined(
 ) -> Iterator[Mapping[str, Tensor]]:
     """Open a folder's weights, with the adapter's that it is joined with, if it is; raises `CheckpointError`."""
     with ExitStack() as stack:
-        tensors = stack.enter_context(open_weights(folder, allow_pickle=allow_pickle))
-        if (folder / JOINED).is_dir():
-            learned = stack.enter_context(open_weights(folder / JOINED, allow_pickle=allow_pickle))
-            tensors = Adapted(Adapter.read(folder / JOINED), family.with_head(made.head.kind), made, tensors, learned)
-        yield tensors
+        if not (folder / JOINED).is_symlink():
+            yield stack.enter_context(open_weights(folder, allow_pickle=allow_pickle))
+            return
+        own, base = ((folder / name).readlink() for name in (JOINED, JOINED_BASE))  # as errors are to name them
+        tensors, learned = (stack.enter_context(open_weights(each, allow_pickle=allow_pickle)) for each in (base, own))
+        yield Adapted(Adapter.read(own), family.with_head(made.head.kind), made, tensors, learned)
 
 
 @dataclass
@@ -73,6 +74,7 @@ class Adapted(Mapping[str, Tensor]):
             if not (adapter.changes_class and self._is_of_another_head(name))
         }
         self._names = {plain: name for plain, (_, name) in self._sources.items()}
+        self._base_names = frozenset(self._names)
         for plain, name in whole.items():
             self._names.setdefault(plain, path_in_base(name))
             self._sources[plain] = (learned, name)
@@ -124,13 +126,21 @@ class Adapted(Mapping[str, Tensor]):
             [name for name, target in self._family.names.items() if target in targets] for targets in ({WORDS}, OUTPUTS)
         )
         stored = next((name for name in words if name in self._sources), None)
+        is_tied = not any(name in self._base_names for name in outputs)
+        is_changed, changes_output = (any(name in touched for name in names) for names in (words, outputs))
+        # What PEFT's layers stand around there is not all that the words are read and written by.
+        is_shared = made.architecture == "encoder_decoder" or made.head.kind in {"fill", "sparse"}
+        if is_shared and (is_changed or (changes_output and is_tied)):
+            raise CheckpointError(
+                f"{self._adapter.folder}: it changes the word embedding, which parts of the model share; {MERGE}"
+            )
+        if changes_output and is_tied and not is_changed and self._adapter.settings.ensure_weight_tying:
+            raise CheckpointError(
+                f"{self._adapter.folder}: it changes an output matrix that is tied to the word embedding, with "
+                f"ensure_weight_tying; {MERGE}"
+            )
         if stored is None or not outputs or any(name in self._sources for name in outputs):
             return
-        is_changed = any(name in touched for name in words)
-        if made.architecture == "encoder_decoder" and (is_changed or any(name in touched for name in outputs)):
-            raise CheckpointError(
-                f"{self._adapter.folder}: it changes the word embedding, which encoder and decoder share; {MERGE}"
-            )
         place = next((name for name in outputs if name in touched), outputs[0] if self._loosens(stored) else None)
         if place is not None:
             self._sources[place], self._names[place] = (self._base, self._base_name(stored)), place
@@ -140,7 +150,9 @@ class Adapted(Mapping[str, Tensor]):
         change = self._changes.get(words)
         is_replaced = self._sources[words][0] is self._learned
         is_moved = change is not None and "trainable_tokens_delta" not in change.parts
-        return (is_replaced or is_moved) and not self._adapter.settings.ensure_weight_tying
+        # PEFT heeds the setting for embeddings of this name alone.
+        stays_tied = self._adapter.settings.ensure_weight_tying and words.endswith("embed_tokens.weight")
+        return (is_replaced or is_moved) and not stays_tied
 
     def _base_name(self, plain: str) -> str:
         return next(name for name in self._base if plain_name(self._family, name) == plain)
@@ -148,7 +160,12 @@ class Adapted(Mapping[str, Tensor]):
     def _changed(self, tensor: Tensor, change: _Change) -> Tensor:
         tensor, parts = tensor.float(), {part: self._learned[name].float() for part, name in change.parts.items()}
         if (vectors := parts.pop("trainable_tokens_delta", None)) is not None:
-            tensor = tensor.index_copy(0, torch.tensor(self._adapter.tokens(change.module)), vectors)
+            ids = self._adapter.tokens(change.module)
+            if len(ids) != len(vectors) or not all(0 <= token < len(tensor) for token in ids):
+                raise self._refused(
+                    change, f"trainable_token_indices has {len(ids)} ids for {len(vectors)} new vectors"
+                )
+            tensor = tensor.index_copy(0, torch.tensor(ids), vectors)
         is_embedding = "lora_embedding_A" in parts
         pair = ("lora_embedding_A", "lora_embedding_B") if is_embedding else ("lora_A", "lora_B")
         if not parts:

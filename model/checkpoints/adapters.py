@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.checkpoints.errors import CheckpointError, broken_values
 from model.checkpoints.fields import Fields, field_names, unsupported
-from model.checkpoints.files import ADAPTER_FILE, CONFIG_FILE, JOINED, SMALL_100, read_config, read_json
+from model.checkpoints.files import ADAPTER_FILE, CONFIG_FILE, JOINED, JOINED_BASE, SMALL_100, read_config, read_json
+from model.checkpoints.heads import is_bare
 from model.checkpoints.sentence import LIBRARY_FILE, MODULES_FILE, TRANSFORMER_FILES
 from model.package.manifest import TOKENIZER_FILE, in_words
 
@@ -41,16 +42,21 @@ NOT_READ = field_names(
     " use_bdlora use_qalora velora_config"
 )
 MERGE = "merge it into its base with peft's merge_and_unload() and save_pretrained(), and import that folder"
-HEAD_WEIGHTS = tuple(f"{name}.weight" for name in ("score", "classifier", "out_proj", "qa_outputs"))
+HEADS = ("score", "classifier", "out_proj", "qa_outputs")  # names of modules whose rows are labels
 WORD_WEIGHTS = tuple(
     f"{name}.weight" for name in ("embed_in", "embed_tokens", "shared", "tok_embeddings", "word_embeddings", "wte")
 )
 CLASS = re.compile(r"(\w+?)(For[A-Z]\w*|(LMHead|DoubleHeads|MT|Encoder)?Model)")
 TOKENIZERS = (TOKENIZER_FILE, "tokenizer_config.json")  # one of which who saves a tokenizer leaves
-OF_MODELS = ("generation_config.json", "preprocessor_config.json", SMALL_100)
 WRAPPERS = re.compile(r"\.(modules_to_save|token_adapter|base_layer)(\.default)?(?=\.|$)")
 
-_Kind = Literal["model", "tokenizer", "vectors"]
+_Kind = Literal["model", "pictures", "tokenizer", "vectors"]
+KINDS: Mapping[str, _Kind] = {
+    "additional_chat_templates": "tokenizer",
+    "generation_config.json": "model",
+    "preprocessor_config.json": "pictures",
+    SMALL_100: "model",
+}
 
 
 class _Settings(BaseModel):
@@ -90,18 +96,26 @@ class Adapter:
                 raise CheckpointError(f"{folder}: {unsupported(name, content[name], MERGE, ADAPTER_FILE)}")
         try:
             settings = _Settings.model_validate(content)
+            for pattern in settings.alpha_pattern:
+                re.compile(pattern)
             Fields(content, {}, ADAPTER_FILE).refuse_the_rest(HARMLESS | NOT_READ | _Settings.model_fields.keys())
         except ValidationError as error:
             raise CheckpointError(f"{folder}: {in_words(error, ADAPTER_FILE)}; {MERGE}") from None
+        except re.error as error:
+            raise CheckpointError(f"{folder}: {ADAPTER_FILE}: alpha_pattern has no expression: {error}") from None
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: {error}") from None
         return cls(folder, settings)
 
     @property
     def base(self) -> str | None:
-        """The name of the model that it is for, as it was called where it was trained, with its revision."""
-        name, revision = self.settings.base_model_name_or_path, self.settings.revision
-        return f"{name}@{revision}" if name and revision else name or None
+        """The name of the model that it is for, as it was called where it was trained."""
+        return self.settings.base_model_name_or_path or None
+
+    @property
+    def revision(self) -> str | None:
+        """The branch, tag or commit of that model on the hub, if it names one."""
+        return self.settings.revision
 
     @property
     def changes_class(self) -> bool:
@@ -111,7 +125,8 @@ class Adapter:
     @property
     def makes_vectors(self) -> bool:
         """Whether it may be for vectors, as its base."""
-        return self.settings.task_type in {None, "FEATURE_EXTRACTION"}
+        named = self._mapped_class
+        return self.settings.task_type in {None, "FEATURE_EXTRACTION"} and (named is None or is_bare(named))
 
     @property
     def _mapped_class(self) -> str | None:
@@ -125,7 +140,7 @@ class Adapter:
         """
         made = {**base, **self._class(base)}
         rows = {path_in_base(name): shape[0] for name, shape in shapes.items() if shape}
-        labels = {count for name, count in rows.items() if name.endswith(HEAD_WEIGHTS)}
+        labels = {count for name, count in rows.items() if name.endswith(".weight") and name.split(".")[-2] in HEADS}
         if self.changes_class and len(labels) == 1:
             (count,) = labels
             named = next(
@@ -176,8 +191,8 @@ def join(adapter: Adapter, base: Path, out: Path, *, allow_pickle: bool) -> None
     """Fill an empty folder with links to the files of a base and of its adapter, and with their config.json.
 
     As in `transformers`, the model is the base's, and so is how it generates; the tokenizer is the adapter's where it
-    has one, and so is what sentence-transformers says of its vectors. The adapter's weights must be there; the base's
-    may come later (`link_weights`). Raises `CheckpointError`.
+    has one, and so is what sentence-transformers says of its vectors, and how pictures are made. The adapter's weights
+    must be there; the base's may come later. Raises `CheckpointError`.
     """
     from model.checkpoints.weights import open_weights  # with torch, which finding what was made of this needs not
 
@@ -187,20 +202,16 @@ def join(adapter: Adapter, base: Path, out: Path, *, allow_pickle: bool) -> None
     with open_weights(adapter.folder, allow_pickle=allow_pickle) as learned, broken_values(adapter.folder):
         made = adapter.config(config, {name: tuple(tensor.shape) for name, tensor in learned.items()})
     (out / CONFIG_FILE).write_text(json.dumps(made), encoding="utf-8")
-    (out / JOINED).symlink_to(adapter.folder.absolute(), target_is_directory=True)
+    for name, folder in ((JOINED, adapter.folder), (JOINED_BASE, base)):
+        (out / name).symlink_to(folder.absolute(), target_is_directory=True)
     own, theirs = ({kind: _files(folder, kind) for kind in get_args(_Kind)} for folder in (adapter.folder, base))
-    _link(theirs["model"], out)
+    _link([*own["pictures"], *theirs["pictures"], *theirs["model"]], out)
     has_tokenizer = any(path.name in TOKENIZERS for path in own["tokenizer"])
     _link([*own["tokenizer"], *(() if has_tokenizer else theirs["tokenizer"])], out)
     if (adapter.folder / MODULES_FILE).is_file():
         _link(own["vectors"], out)
-    elif adapter.makes_vectors:
+    elif adapter.makes_vectors or (adapter.changes_class and made["architectures"] == config.get("architectures")):
         _link(theirs["vectors"], out)
-
-
-def link_weights(base: Path, out: Path) -> None:
-    """Link the weights of a base, which may have come since it was joined."""
-    _link(_files(base, "model"), out)
 
 
 def _files(folder: Path, kind: _Kind) -> list[Path]:
@@ -209,13 +220,14 @@ def _files(folder: Path, kind: _Kind) -> list[Path]:
 
 def _kind_of(path: Path) -> _Kind | None:
     """Return what a file of a checkpoint says something of; None for what is not taken along."""
+    if path.name in KINDS:
+        return KINDS[path.name]
     if path.is_dir() or path.name in {MODULES_FILE, LIBRARY_FILE} or path.match(TRANSFORMER_FILES):
         return "vectors"  # whose parts have folders of their own
-    if path.name in {CONFIG_FILE, ADAPTER_FILE, "README.md"} or path.stem == "adapter_model":
+    if path.name in {CONFIG_FILE, ADAPTER_FILE, "README.md"}:
         return None
-    if path.name in OF_MODELS or path.suffix in {".safetensors", ".bin"} or path.name.endswith(".index.json"):
-        return "model"
-    return "tokenizer"
+    is_of_weights = path.suffix in {".safetensors", ".bin"} or path.name.endswith(".index.json")
+    return None if is_of_weights else "tokenizer"  # the base's are read where they are
 
 
 def _link(paths: Iterable[Path], out: Path) -> None:

@@ -71,6 +71,7 @@ class Family:
     names: Names
     defaults: Mapping[str, Any]  # of what a config.json may leave out: those of its class in transformers
     harmless: frozenset[str] = frozenset()  # fields that change no answer, beside those of all families
+    aliases: Mapping[str, str] = field(default_factory=dict)  # expressions of names that adapters have for others
     prefixes: tuple[str, ...] = ()  # one of which some checkpoints have before all their names, and others have not
     computed: frozenset[str] = frozenset()  # tensors that follow from the configuration, and are not read
     tables: frozenset[str] = frozenset()  # of positions that follow from it, and are compared
@@ -202,7 +203,10 @@ def plain_name(family: Family, name: str) -> str:
     # Checkpoints that came from TensorFlow name the parts of a norm otherwise.
     short = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     prefix = next((prefix for prefix in family.prefixes if short.startswith(prefix)), "")
-    return short.removeprefix(prefix)
+    short = short.removeprefix(prefix)
+    for pattern, name_in_files in family.aliases.items():
+        short = re.sub(pattern, name_in_files, short)
+    return short
 
 
 def _pattern(family: Family, name: str) -> str:

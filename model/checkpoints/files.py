@@ -17,7 +17,8 @@ TRAINERS = "checkpoint-"  # and a number of steps: what a Trainer calls the fold
 SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
 
 
-JOINED = "joined-adapter"  # in a folder of ours: a link to the adapter whose base the rest is
+# In a folder of ours: links to an adapter, and to its base, whose weights are read there.
+JOINED, JOINED_BASE = "joined-adapter", "joined-base"
 
 
 @dataclass(frozen=True)

@@ -101,5 +101,14 @@ HARMLESS = field_names("encoder_stride pooler_act pooler_output_size")  # of oth
 # What makes vectors of pictures, and may have been left in the file.
 UNUSED: Mapping[HeadKind, frozenset[str]] = {"classify": frozenset(norms_and_biases({"pooler.dense": ""}))}
 
-VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, prefixes=("vit.",), unused=UNUSED)
-DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, prefixes=("deit.",), unused=UNUSED)
+# Names of modules since version 5 of transformers, which files do not have.
+ALIASES = {
+    **{rf"^(layers\.\d+\.attention)\.{name[0]}_proj\b": rf"\1.attention.{name}" for name in ("query", "key", "value")},
+    r"^(layers\.\d+\.attention)\.o_proj\b": r"\1.output.dense",
+    r"^(layers\.\d+)\.mlp\.fc1\b": r"\1.intermediate.dense",
+    r"^(layers\.\d+)\.mlp\.fc2\b": r"\1.output.dense",
+    r"^layers\.": "encoder.layer.",
+}
+
+VIT = Family(vit_config, BODY, DEFAULTS, HARMLESS, ALIASES, prefixes=("vit.",), unused=UNUSED)
+DEIT = Family(deit_config, BODY, DEFAULTS, HARMLESS, ALIASES, prefixes=("deit.",), unused=UNUSED)

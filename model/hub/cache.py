@@ -79,25 +79,24 @@ class PackageCache:
                 with suppress(Timeout, OSError), FileLock(f"{partial}.lock", timeout=0):
                     shutil.rmtree(partial, ignore_errors=True)
 
-    def remember(self, name: HubName, commit: str) -> None:
-        """Note what a branch or tag means today."""
-        place = self._note(name)
+    def remember(self, name: HubName, commit: str, base: str | None = None) -> None:
+        """Note what a branch or tag means today; of an adapter on a given base, what both do."""
+        place = self._note(name, base)
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_name(f"{place.name}.{uuid4().hex}")  # ids of processes are of one container
         partial.write_text(commit)
         partial.rename(place)
 
-    def remembered(self, name: HubName) -> str | None:
-        """Return what a branch or tag meant when it was last looked up."""
-        if name.is_commit:
-            return name.revision
+    def remembered(self, name: HubName, base: str | None = None) -> str | None:
+        """Return what a branch or tag meant when it was last looked up, and an adapter's commit with its base's."""
         try:
-            return self._note(name).read_text()
+            return self._note(name, base).read_text()
         except OSError:
-            return None
+            return name.revision if name.is_commit else None
 
-    def _note(self, name: HubName) -> Path:
-        return self.folder / "revisions" / hashlib.sha256(str(name).encode()).hexdigest()
+    def _note(self, name: HubName, base: str | None) -> Path:
+        told = str(name) if base is None else f"{name} on {base}"
+        return self.folder / "revisions" / hashlib.sha256(told.encode()).hexdigest()
 
 
 def key_of(name: str, **parts: object) -> str:

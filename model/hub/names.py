@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,10 +44,16 @@ def parse_name(name: str) -> Path | HubName:
         folder = Path(name).expanduser()
     except RuntimeError:  # of a user that there is not
         folder = Path(name)
-    if name and folder.is_dir():
-        return folder
+    with suppress(OSError):  # too long for a name of a folder
+        if name and folder.is_dir():
+            return folder
     if (BUNDLED / name / FILE_NAME).is_file():
         return BUNDLED / name
+    return parse_hub_name(name)
+
+
+def parse_hub_name(name: str) -> HubName:
+    """Return the model on the hub that a name means, whatever folders there are; raises `HubError`."""
     identifier, at, revision = name.partition("@")
     if name.startswith(("/", ".", "~")) or not _ID.fullmatch(identifier):
         raise HubError(

@@ -65,8 +65,7 @@ class Packages:
             with self._opened(source, options) as checkpoint:
                 return self._find(source, checkpoint, options)
         except HubUnreachable:
-            commit = self.cache.remembered(source) if isinstance(source, HubName) else None
-            found = self.cache.get(_key(source, commit, options)) if commit else None
+            found = self._remembered(source, options) if isinstance(source, HubName) else None
             if found is None:
                 raise
             return found
@@ -130,6 +129,16 @@ class Packages:
             return None
         return self.cache.get(_key(source, source.revision, options))
 
+    def _remembered(self, source: HubName, options: ImportOptions) -> Path | None:
+        """Return the package of what was looked up last, unless a base that is here has become another."""
+        commit = self.cache.remembered(source, options.base)
+        base = None if options.base is None else parse_name(options.base)
+        if commit is None or (
+            isinstance(base, Path) and not commit.endswith(Folder(base, options.allow_pickle).commit())
+        ):
+            return None
+        return self.cache.get(_key(source, commit, options))
+
     def _find(self, source: Path | HubName, checkpoint: Source, options: ImportOptions) -> Path:
         revision = checkpoint.revision()
 
@@ -143,7 +152,7 @@ class Packages:
         found = self.cache.get_or_make(_key(source, revision, options), make, self.report)
         if isinstance(source, HubName):
             # Only now that there is a package of it, which a start without a network will look for.
-            self.cache.remember(source, checkpoint.commit())
+            self.cache.remember(source, checkpoint.commit(), options.base)
         return found
 
     def _check(self, source: Path | HubName, checkpoint: Source, options: ImportOptions) -> None:

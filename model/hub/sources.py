@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from model.checkpoints.adapters import Adapter, join, link_weights
+from model.checkpoints.adapters import Adapter, join
 from model.checkpoints.files import ADAPTER_FILE, CONFIG_FILE, check_complete, latest_checkpoint, weight_files
 from model.checkpoints.sentence import read_layout
 from model.hub.card import NOT_STATED, read_licence
 from model.hub.download import DESCRIPTION, Hub
 from model.hub.errors import HubError
-from model.hub.names import HubName, parse_name
+from model.hub.names import HubName, parse_hub_name, parse_name
 from model.package.manifest import FILE_NAME, sha256_of
 
 Report = Callable[[str], None]  # tells people what takes long
@@ -122,8 +122,9 @@ class Adapted:
 
     @property
     def licence(self) -> str:
-        """What the adapter's card says, or the base's where that says nothing."""
-        return self.base.licence if self.adapter.licence == NOT_STATED else self.adapter.licence
+        """What the cards of both say."""
+        told = [licence for licence in (self.adapter.licence, self.base.licence) if licence != NOT_STATED]
+        return " and ".join(dict.fromkeys(told)) or NOT_STATED
 
     def commit(self) -> str:
         """Return what both are known by."""
@@ -139,9 +140,8 @@ class Adapted:
         join(Adapter.read(self.adapter.folder), self.base.folder, self.folder, allow_pickle=self.base.allow_pickle)
 
     def fetch(self, report: Report) -> None:
-        """Bring the base's weights."""
+        """Bring the base's weights, which are read where they are."""
         self.base.fetch(report)
-        link_weights(self.base.folder, self.folder)
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def opened(name: Path | HubName, hub: Hub, *, base: str | None, allow_pickle: bo
         _require_model(found.folder)
         yield found
         return
-    below = _base_of(found, Adapter.read(found.folder).base, base, hub, allow_pickle=allow_pickle)
+    below = _base_of(found, Adapter.read(found.folder), base, hub, allow_pickle=allow_pickle)
     with TemporaryDirectory(prefix="trifold-joined-") as scratch:
         yield Adapted(Path(scratch), found, below)
 
@@ -169,14 +169,20 @@ def _found(name: Path | HubName, hub: Hub, *, allow_pickle: bool) -> Folder | Sn
 
 
 def _base_of(
-    found: Folder | Snapshot, named: str | None, given: str | None, hub: Hub, *, allow_pickle: bool
+    found: Folder | Snapshot, adapter: Adapter, given: str | None, hub: Hub, *, allow_pickle: bool
 ) -> Folder | Snapshot:
-    """Return an adapter's base, which its file names as it was called where it was trained."""
-    chosen = given or named
+    """Return an adapter's base, which its file names as it was called where it was trained.
+
+    An adapter on the hub chooses no folder of this machine: a stranger wrote its file.
+    """
+    chosen = given or adapter.base
     if chosen is None:
         raise HubError(f"{found}: {ADAPTER_FILE} does not say for which model it is; give that as --base")
     try:
-        name = parse_name(chosen)
+        is_theirs = given is None and isinstance(found, Snapshot)
+        name = parse_hub_name(chosen) if is_theirs else parse_name(chosen)
+        if given is None and adapter.revision and isinstance(name, HubName):
+            name = replace(name, revision=adapter.revision)
     except HubError as error:
         if given is not None:
             raise

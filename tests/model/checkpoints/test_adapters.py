@@ -191,6 +191,68 @@ def test_an_encoder_decoder_is_changed_as_by_peft(tmp_path: Path) -> None:
     assert_equal(joined(tmp_path)(IDS, mask, IDS[:, :5]), expected)
 
 
+def vit() -> Any:
+    sizes = {"hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=4, num_labels=3)
+    return transformers.ViTForImageClassification(config)
+
+
+@torch.no_grad()
+def test_a_model_of_pictures_is_changed_as_by_peft_by_the_names_that_it_has_now(tmp_path: Path) -> None:
+    base = save(vit(), tmp_path)
+    model = transformers.AutoModelForImageClassification.from_pretrained(base)
+    targets = ("q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2")
+    theirs = adapted(model, tmp_path, *targets, modules_to_save=["classifier"])
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+    assert_equal(joined(tmp_path)(pixels), theirs(pixel_values=pixels).logits)
+
+
+@torch.no_grad()
+def test_a_head_of_two_maps_has_as_many_labels_as_the_last(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 97, "dim": 24, "hidden_dim": 37, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 32}
+    base = save(transformers.DistilBertForMaskedLM(transformers.DistilBertConfig(**sizes)), tmp_path)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
+    theirs = adapted(model, tmp_path, "q_lin", task_type="SEQ_CLS", modules_to_save=["pre_classifier", "classifier"])
+
+    assert_equal(joined(tmp_path)(IDS, torch.ones_like(IDS)), theirs(input_ids=IDS).logits)
+
+
+@torch.no_grad()
+def test_words_that_only_llamas_tie_go_apart_elsewhere(tmp_path: Path) -> None:
+    base = save(gpt2(), tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    theirs = adapted(model, tmp_path, "wte", ensure_weight_tying=True)
+
+    assert_equal(joined(tmp_path)(IDS), theirs(IDS).logits)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_words_that_parts_of_a_model_share_are_not_changed(tied: bool, tmp_path: Path) -> None:
+    config = transformers.T5Config(
+        vocab_size=97, d_model=24, d_kv=6, d_ff=37, num_layers=1, num_heads=4, tie_word_embeddings=tied
+    )
+    base = save(transformers.T5ForConditionalGeneration(config), tmp_path / "t5")
+    adapted(transformers.AutoModelForSeq2SeqLM.from_pretrained(base), tmp_path / "t5", "shared")
+    base = save(bert(), tmp_path / "bert")
+    adapted(transformers.AutoModelForMaskedLM.from_pretrained(base), tmp_path / "bert", "word_embeddings")
+
+    for name in ("t5", "bert"):
+        with pytest.raises(CheckpointError, match="it changes the word embedding, which parts of the model share"):
+            joined(tmp_path / name)
+
+
+def test_pictures_are_made_and_tools_told_as_the_adapter_s_files_have_it(folder: Path) -> None:
+    for name, of in (("base", "base"), ("adapter", "adapter")):
+        (folder / name / "preprocessor_config.json").write_text(json.dumps({"of": of}))
+    (folder / "base" / "additional_chat_templates").mkdir()
+    (folder / "base" / "additional_chat_templates" / "tool_use.jinja").write_text("TOOLS")
+    joined(folder)
+
+    assert json.loads((folder / "joined" / "preprocessor_config.json").read_text()) == {"of": "adapter"}
+    assert (folder / "joined" / "additional_chat_templates" / "tool_use.jinja").read_text() == "TOOLS"
+
+
 @torch.no_grad()
 def test_words_that_were_added_come_with_the_adapter(tmp_path: Path) -> None:
     base = save(llama(), tmp_path)
@@ -246,6 +308,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
         ({"use_moons": True}, "use_moons is True; this field is not known"),
         ({"lora_alpha": "much"}, "lora_alpha: Input should be a valid number"),
         ({"alpha_pattern": {"q_proj": None}}, r"alpha_pattern\.q_proj: Input should be a valid number"),
+        ({"alpha_pattern": {"q_proj(": 3}}, "alpha_pattern has no expression"),
     ],
 )
 def test_what_changes_answers_in_other_ways_is_refused_by_its_name(

@@ -67,10 +67,28 @@ def test_an_adapter_is_joined_with_the_base_that_it_names(
     assert weights(tmp_path / "made") == weights(folder)
 
 
-def test_the_licence_of_an_adapter_that_states_one_is_its_own(packages: Packages, on_hub: Repository) -> None:
+def test_the_licences_of_both_are_told(packages: Packages, on_hub: Repository) -> None:
     (on_hub.folder / "README.md").write_text("---\nlicense: mit\n---\n")
 
-    assert Manifest.load(packages.find("tiny/adapter", FLOAT32)).licence == "mit"
+    assert Manifest.load(packages.find("tiny/adapter", FLOAT32)).licence == "mit and apache-2.0"
+
+
+def test_an_adapter_of_the_hub_chooses_no_folder_of_this_machine(
+    packages: Packages, checkpoints: Path, on_hub: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(checkpoints / "gpt2", tmp_path / "work" / "output")
+    monkeypatch.chdir(tmp_path / "work")
+    for base, problem in (("output", "there is no such model"), (str(checkpoints / "gpt2"), "is not here")):
+        write_adapter(on_hub.folder, base)
+        with pytest.raises(HubError, match=problem):
+            packages.find("tiny/adapter", FLOAT32)
+    packages.find("tiny/adapter", replace(FLOAT32, base="output"))
+
+
+def test_the_revision_of_a_base_is_the_one_that_the_adapter_names(packages: Packages, on_hub: Repository) -> None:
+    write_adapter(on_hub.folder, "tiny/gpt2", revision="none")
+    with pytest.raises(HubError, match="has no branch, tag or commit 'none'"):
+        packages.find("tiny/adapter", FLOAT32)
 
 
 def test_a_package_is_made_anew_when_either_changes(
@@ -88,9 +106,18 @@ def test_a_package_is_made_anew_when_either_changes(
 
 
 def test_what_was_made_of_an_adapter_is_found_without_the_hub_and_without_torch(
-    packages: Packages, hub: Hub, on_hub: Repository, running_hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+    packages: Packages,
+    hub: Hub,
+    on_hub: Repository,
+    running_hub: LocalHub,
+    checkpoints: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder = packages.find("tiny/adapter", FLOAT32)
+    folder, pinned = packages.find("tiny/adapter", FLOAT32), f"tiny/adapter@{on_hub.commit}"
+    other = Path(shutil.copytree(checkpoints / "gpt2", tmp_path / "other"))
+    on_another = replace(FLOAT32, base=str(other))
+    of_commit, elsewhere = packages.find(pinned, FLOAT32), packages.find("tiny/adapter", on_another)
     monkeypatch.setitem(sys.modules, "torch", None)
     running_hub.requests.clear()
 
@@ -100,8 +127,12 @@ def test_what_was_made_of_an_adapter_is_found_without_the_hub_and_without_torch(
     shutil.rmtree(hub.folder)
     unreachable = replace(packages, hub=replace(hub, endpoint="http://127.0.0.1:9"))
     assert unreachable.find("tiny/adapter", FLOAT32) == folder
-    with pytest.raises(HubUnreachable):
-        unreachable.find("tiny/adapter", ImportOptions("int8"))
+    assert unreachable.find(pinned, FLOAT32) == of_commit
+    assert unreachable.find("tiny/adapter", on_another) == elsewhere
+    (other / "README.md").write_text("changed")
+    for options in (ImportOptions("int8"), on_another):
+        with pytest.raises(HubUnreachable):
+            unreachable.find("tiny/adapter", options)
 
 
 def test_another_base_may_be_given(packages: Packages, checkpoints: Path, tmp_path: Path, on_hub: Repository) -> None:
