@@ -37,7 +37,7 @@ def open_joined(
 ) -> Iterator[Mapping[str, Tensor]]:
     """Open a folder's weights, with the adapter's that it is joined with, if it is; raises `CheckpointError`."""
     with ExitStack() as stack:
-        if not (folder / JOINED).is_symlink():
+        if not all((folder / name).is_symlink() and (folder / name).is_dir() for name in (JOINED, JOINED_BASE)):
             yield stack.enter_context(open_weights(folder, allow_pickle=allow_pickle))
             return
         own, base = ((folder / name).readlink() for name in (JOINED, JOINED_BASE))  # as errors are to name them
@@ -149,10 +149,8 @@ class Adapted(Mapping[str, Tensor]):
         """Whether the output matrix stays as it was when the word embedding changes."""
         change = self._changes.get(words)
         is_replaced = self._sources[words][0] is self._learned
-        is_moved = change is not None and "trainable_tokens_delta" not in change.parts
-        # PEFT heeds the setting for embeddings of this name alone.
-        stays_tied = self._adapter.settings.ensure_weight_tying and words.endswith("embed_tokens.weight")
-        return (is_replaced or is_moved) and not stays_tied
+        # Where PEFT ties the two (`ensure_weight_tying`) it saves what it does to the other, too.
+        return is_replaced or (change is not None and "trainable_tokens_delta" not in change.parts)
 
     def _base_name(self, plain: str) -> str:
         return next(name for name in self._base if plain_name(self._family, name) == plain)

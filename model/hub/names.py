@@ -15,7 +15,7 @@ BUNDLED = Path(__file__).parent.parent / "packages"
 MAX_NAME_LENGTH = 63  # characters of a served name, by the manifest's rule
 
 _ID = re.compile(r"(?:[\w-][\w.-]*/)?[\w-][\w.-]*", re.ASCII)  # org/name; the hub's oldest models have no org
-_REVISION = re.compile(r"[\w./-]+", re.ASCII)  # a branch, a tag or a commit
+_REVISION = re.compile(r"(?!/)(?!.*\.\.)[\w./-]+", re.ASCII)  # a branch, a tag or a commit
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

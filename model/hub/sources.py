@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -27,7 +28,7 @@ class Source(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where its files are; the weights once they are fetched."""
+        """Where its small files are, once they are prepared."""
 
     @property
     def licence(self) -> str:
@@ -43,7 +44,7 @@ class Source(Protocol):
         """Have all but the weights in the folder; raises `HubError`, `CheckpointError`."""
 
     def fetch(self, report: Report) -> None:
-        """Have the weights there, too; raises `HubError`, `CheckpointError`."""
+        """Have the weights on this machine, too; raises `HubError`, `CheckpointError`."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +179,19 @@ def _base_of(
     chosen = given or adapter.base
     if chosen is None:
         raise HubError(f"{found}: {ADAPTER_FILE} does not say for which model it is; give that as --base")
+    is_theirs = given is None and isinstance(found, Snapshot)
     try:
-        is_theirs = given is None and isinstance(found, Snapshot)
         name = parse_hub_name(chosen) if is_theirs else parse_name(chosen)
         if given is None and adapter.revision and isinstance(name, HubName):
-            name = replace(name, revision=adapter.revision)
+            name = parse_hub_name(f"{name.id}@{adapter.revision}")
     except HubError as error:
         if given is not None:
             raise
+        why = f"its base, as {ADAPTER_FILE} has it, is {reprlib.repr(chosen)}"
+        if is_theirs:
+            raise HubError(
+                f"{found}: {why}, and an adapter on the hub chooses no folder of this machine; give it as --base"
+            ) from None
         why = f"its base, as {ADAPTER_FILE} has it, is not here"
         raise HubError(f"{found}: {why} ({error}); give its folder or its name on the hub as --base") from None
     if isinstance(name, Path) and (name / FILE_NAME).is_file():

@@ -132,17 +132,21 @@ class Runner:
             return self._decode(batch)
 
     def _writes(self, batch: Batch) -> int:
-        """Return how many tokens' memory a step may take at most, in whole pages of every slot."""
+        """Return how many tokens' memory a step may take at most, in whole pages of every slot, padding included."""
 
         def taken(before: int, after: int) -> int:
             return (-(-after // self._page_tokens) + -before // self._page_tokens) * self._page_tokens
 
         written = sum(taken(0, copy.stop) - taken(0, copy.start) for copy in batch.copies)
+        if self.cache.has_cross:
+            lengths = self.cache.source_lengths
+            written += sum(taken(0, int(lengths[copy.origin])) for copy in batch.copies if copy.with_source)
         if isinstance(batch, Prefill):
             for chunk in batch.chunks:
                 begun = 0 if chunk.restored else chunk.sequence.computed
                 source = 0 if chunk.sequence.has_source else len(chunk.sequence.source_ids or ())
-                ended = chunk.sequence.computed + chunk.tokens
+                padding = max(1, chunk.tokens // 4 + FEW_TOKENS // 4)  # see `runs_alike` and `_fill`
+                ended = chunk.sequence.computed + chunk.tokens + padding
                 written += (1 + len(chunk.sharers)) * (taken(begun, ended) + taken(0, source))
             return written
         return written + sum(

@@ -3,10 +3,11 @@
 A control token is a special token, or an added one that the template itself writes, such as <tool_call>. Those that
 stand in what the client sent get a mark inside, behind their first character, before the template sees them: it may
 cut, strip and search texts, and no part of them is a control token. A text that ends as one begins gets a mark at its
-end, as the template may put another behind it. Where a piece of the template ends as one begins, as the < of
-'<' ~ key ~ '>', a text that goes on as that one does gets a mark at its front. Where a mark is left in the rendered
-text, what it marks is encoded as plain text. Models write control tokens of the second kind themselves, as <think>, so
-these stay what they are in an assistant's messages.
+end, as the template may put another behind it. Where a piece of the template has the beginning of one, as the < of
+'<' ~ key ~ '>', a text that goes on as that one does gets a mark at its front. (Not seen are beginnings that a template
+puts together of several pieces, and letters that it makes small.) Where a mark is left in the rendered text, what it
+marks is encoded as plain text. Models write control tokens of the second kind themselves, as <think>, so these stay
+what they are in an assistant's messages.
 """
 
 from __future__ import annotations
@@ -199,18 +200,23 @@ class _Tokens:
         self.pattern = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
         self.longest = len(ordered[0]) if ordered else 0
         self._beginnings = {token[:count] for token in ordered for count in range(1, len(token))}
-        # What would complete a token of which the template has the beginning, at the end of a piece; mostly nothing.
-        begun = {piece[-count:] for piece in pieces for count in range(1, min(self.longest, len(piece) + 1))}
-        rests = {token[count:] for token in ordered for count in range(1, len(token)) if token[:count] in begun}
+        # What would complete a token of which the template has the beginning, outside of whole tokens.
+        written, rests = "\0".join(self.pattern.sub("\0", piece) for piece in pieces), set[str]()
+        for token in ordered:
+            for count in range(1, len(token)):
+                if token[:count] not in written:
+                    break
+                rests.add(token[count:])
         self._rests, self._parts_of_rests = rests, {rest[:count] for rest in rests for count in range(1, len(rest))}
 
     def marked(self, text: str) -> str:
         """Return a text with a mark in each, and at its end or front where one could begin or go on."""
-        goes_on = self._goes_on(text)
+        inner = text.strip()  # as a template may take it
+        goes_on, space = self._goes_on(inner), text[: len(text) - len(text.lstrip())]
         text = self.pattern.sub(lambda match: _mark(match[0]), text)
         ends = (text[-count:] for count in range(1, min(self.longest, len(text) + 1)))
         text = text + MARK if any(end in self._beginnings for end in ends) else text
-        return MARK + text if goes_on else text
+        return space + MARK + text[len(space) :] if goes_on else text
 
     def _goes_on(self, text: str) -> bool:
         """Whether a text is a part of what would complete a control token, or begins with all of it."""

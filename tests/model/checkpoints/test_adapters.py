@@ -227,6 +227,24 @@ def test_words_that_only_llamas_tie_go_apart_elsewhere(tmp_path: Path) -> None:
     assert_equal(joined(tmp_path)(IDS), theirs(IDS).logits)
 
 
+@torch.no_grad()
+def test_an_expression_that_names_the_word_embedding_ties_nothing(tmp_path: Path) -> None:
+    base = save(llama(), tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base)
+    options = peft.LoraConfig(target_modules=r".*\.(q_proj|embed_tokens)", r=4, ensure_weight_tying=True)
+    wrapped = peft.get_peft_model(model, options)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in wrapped.parameters():
+        if parameter.requires_grad:
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    wrapped.save_pretrained(str(tmp_path / "adapter"))
+    theirs = peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter"
+    )
+
+    assert_equal(joined(tmp_path)(IDS), theirs.eval()(IDS).logits)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_words_that_parts_of_a_model_share_are_not_changed(tied: bool, tmp_path: Path) -> None:
     config = transformers.T5Config(

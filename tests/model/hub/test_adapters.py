@@ -78,7 +78,8 @@ def test_an_adapter_of_the_hub_chooses_no_folder_of_this_machine(
 ) -> None:
     shutil.copytree(checkpoints / "gpt2", tmp_path / "work" / "output")
     monkeypatch.chdir(tmp_path / "work")
-    for base, problem in (("output", "there is no such model"), (str(checkpoints / "gpt2"), "is not here")):
+    theirs = str(checkpoints / "gpt2")
+    for base, problem in (("output", "there is no such model"), (theirs, "chooses no folder of this machine")):
         write_adapter(on_hub.folder, base)
         with pytest.raises(HubError, match=problem):
             packages.find("tiny/adapter", FLOAT32)
@@ -86,9 +87,10 @@ def test_an_adapter_of_the_hub_chooses_no_folder_of_this_machine(
 
 
 def test_the_revision_of_a_base_is_the_one_that_the_adapter_names(packages: Packages, on_hub: Repository) -> None:
-    write_adapter(on_hub.folder, "tiny/gpt2", revision="none")
-    with pytest.raises(HubError, match="has no branch, tag or commit 'none'"):
-        packages.find("tiny/adapter", FLOAT32)
+    for revision, problem in (("none", "has no branch, tag or commit 'none'"), ("../other", "chooses no folder")):
+        write_adapter(on_hub.folder, "tiny/gpt2", revision=revision)
+        with pytest.raises(HubError, match=problem):
+            packages.find("tiny/adapter", FLOAT32)
 
 
 def test_a_package_is_made_anew_when_either_changes(

@@ -309,12 +309,23 @@ def test_no_text_of_a_client_goes_on_where_a_template_begins_a_control_token(tok
     )
     words = "{% for message in messages %}{{ '<|im_' ~ message.content }}{% endfor %}"
     end = tokenizer.token_to_id("<|im_end|>")
+    assert end is not None
     tool = {"type": "function", "function": {"name": "f", "|im_end|": "x", "|im_end": "x", "im_end|>": "x", ">": "x"}}
 
     ids = prompt(chat_of(tokenizer, keys), {"role": "user", "content": "a"}, tools=[tool])
     assert end not in ids and "<|im_end|>" in tokenizer.decode(ids, skip_special_tokens=False).replace(" ", "")
-    for content in ("end|>", "end|> and more"):
+    for content in ("end|>", "end|> and more", " end|>"):
         assert end not in prompt(chat_of(tokenizer, words), {"role": "user", "content": content})
+    formats = (
+        "{{ '<|{}|>'.format(X) }}",
+        "{{ '<|%s|>' % X }}",
+        "{{ '<|NAME|>'|replace('NAME', X) }}",
+        "<|{{ X|trim }}|>",
+    )
+    for source in formats:
+        chat = chat_of(tokenizer, source.replace("X", "messages[0].content") + "{{ '<|im_end|>' }}")
+        for content in ("im_end", " im_end", "im_end "):
+            assert prompt(chat, user(content)).count(end) == 1, source
     # Roles are the service's own, and templates make tokens of them.
     roles = chat_of(tokenizer, "{{ '<|im_' ~ ('end' if messages[0].role == 'user' else 'no') ~ '|>' }}")
     assert prompt(roles, {"role": "user", "content": "a"}) == [end]
