@@ -11,7 +11,7 @@ from pathlib import Path
 
 from service.addresses import authority
 from service.ports import Ports, bind_error
-from service.settings import Settings
+from service.settings import Settings, variable
 from service.startup import open_files
 from service.timeouts import Timeouts
 
@@ -189,8 +189,7 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, ports: Ports,
         **own_token(),
         **ingress,
     }
-    for name, value in environment.items():
-        if not os.environ.get(name):  # set to nothing Ray cannot read most of them
-            os.environ[name] = value
-    os.environ.update(listening(settings.host, settings.port))  # whatever is set: whether keys are needed depends on it
+    # Set to nothing Ray cannot read most of them. Whether keys are needed depends on where it listens, whatever is set.
+    os.environ.update({name: value for name, value in environment.items() if not variable(name)})
+    os.environ.update(listening(settings.host, settings.port))
     return binary is not None

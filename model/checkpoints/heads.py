@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
 from model.config import HeadKind
 from model.package import Activation, Entailment, TaskName
+
+if TYPE_CHECKING:
+    from model.checkpoints.family import HFConfig  # which needs torch, as those who ask for a name here do not
 
 VECTORS = "SentenceTransformer"  # what `architectures` is set to where sentence-transformers makes vectors
 # How the names of classes end.

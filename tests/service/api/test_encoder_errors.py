@@ -64,7 +64,7 @@ LONG = "good film " * 100
         ("/answer", {"question": "x", "context": []}, 422, "context", "at least one"),
         ("/answer", {"question": ["x"] * 2, "context": ["y"] * 3}, 422, "question", "2 texts and context 3"),
         ("/answer", {"question": "x", "context": ["y"] * 257}, 413, "context", "the limit is 256"),
-        ("/answer", {"question": ["x"] * 257, "context": "y"}, 413, "context", "the limit is 256"),
+        ("/answer", {"question": ["x"] * 257, "context": "y"}, 413, "question", "the limit is 256"),
         ("/answer", {"question": "good " * 40, "context": "y"}, 422, "question", "the limit is 32"),
         ("/answer", {"question": "x" * 5000, "context": "y"}, 422, "question", "64 tokens, or 4096"),
         ("/answer", {"question": "x", "context": "y", "top_k": 0}, 422, "top_k", "greater than or equal to 1"),
