@@ -36,7 +36,7 @@ HARMLESS = field_names(
     " loftq_config lora_dropout megatron_config megatron_core modules_to_save peft_version qalora_group_size r"
     " rank_pattern runtime_config target_modules use_dora"
 )
-# What changes answers in ways that are not read; transformers can make a whole model of most.
+# What changes answers in ways that are not read; peft can make a whole model of most.
 NOT_READ = field_names(
     "alora_invocation_tokens arrow_config kasa_config layer_replication lora_bias monteclora_config target_parameters"
     " use_bdlora use_qalora velora_config"

@@ -127,14 +127,14 @@ def test_what_was_made_of_an_adapter_is_found_without_the_hub_and_without_torch(
     assert running_hub.asked_for("model.safetensors") == running_hub.asked_for("adapter_model.safetensors") == []
     assert hub.folder is not None
     shutil.rmtree(hub.folder)
-    unreachable = replace(packages, hub=replace(hub, endpoint="http://127.0.0.1:9"))
-    assert unreachable.find("tiny/adapter", FLOAT32) == folder
-    assert unreachable.find(pinned, FLOAT32) == of_commit
-    assert unreachable.find("tiny/adapter", on_another) == elsewhere
+    offline = replace(packages, hub=replace(hub, offline=True))
+    assert offline.find("tiny/adapter", FLOAT32) == folder
+    assert offline.find(pinned, FLOAT32) == of_commit
+    assert offline.find("tiny/adapter", on_another) == elsewhere
     (other / "README.md").write_text("changed")
     for options in (ImportOptions("int8"), on_another):
         with pytest.raises(HubUnreachable):
-            unreachable.find("tiny/adapter", options)
+            offline.find("tiny/adapter", options)
 
 
 def test_another_base_may_be_given(packages: Packages, checkpoints: Path, tmp_path: Path, on_hub: Repository) -> None:
