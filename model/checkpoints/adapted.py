@@ -8,7 +8,7 @@ new head, and new vectors of single tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,11 +74,11 @@ class Adapted(Mapping[str, Tensor]):
             if not (adapter.changes_class and self._is_of_another_head(name))
         }
         self._names = {plain: name for plain, (_, name) in self._sources.items()}
-        self._base_names = frozenset(self._names)
+        in_base = frozenset(self._names)
         for plain, name in whole.items():
             self._names.setdefault(plain, path_in_base(name))
             self._sources[plain] = (learned, name)
-        self._untie(made, whole.keys() | self._changes.keys())
+        self._untie(made, in_base, whole.keys() | self._changes.keys())
         if missing := sorted(self._changes.keys() - self._sources.keys()):
             raise CheckpointError(
                 f"{adapter.folder}: its base has no {missing[0]}, which it changes; is it for another model?"
@@ -117,7 +117,7 @@ class Adapted(Mapping[str, Tensor]):
             return self._family.has_elsewhere(name)
         return False
 
-    def _untie(self, made: TransformerConfig, touched: set[str]) -> None:
+    def _untie(self, made: TransformerConfig, in_base: Set[str], touched: Set[str]) -> None:
         """Give the words an output matrix of their own where an adapter changes only it, or only the word embedding.
 
         PEFT's layers stand around one of the two places, and the other keeps what the base has.
@@ -125,9 +125,9 @@ class Adapted(Mapping[str, Tensor]):
         words, outputs = (
             [name for name, target in self._family.names.items() if target in targets] for targets in ({WORDS}, OUTPUTS)
         )
-        stored = next((name for name in words if name in self._sources), None)
-        is_tied = not any(name in self._base_names for name in outputs)
-        is_changed, changes_output = (any(name in touched for name in names) for names in (words, outputs))
+        stored = next((name for name in words if name in in_base), None)
+        is_tied = in_base.isdisjoint(outputs)
+        is_changed, changes_output = (not touched.isdisjoint(names) for names in (words, outputs))
         # What PEFT's layers stand around there is not all that the words are read and written by.
         is_shared = made.architecture == "encoder_decoder" or made.head.kind in {"fill", "sparse"}
         if is_shared and (is_changed or (changes_output and is_tied)):
@@ -143,7 +143,7 @@ class Adapted(Mapping[str, Tensor]):
             return
         place = next((name for name in outputs if name in touched), outputs[0] if self._loosens(stored) else None)
         if place is not None:
-            self._sources[place], self._names[place] = (self._base, self._base_name(stored)), place
+            self._sources[place], self._names[place] = (self._base, self._names[stored]), place
 
     def _loosens(self, words: str) -> bool:
         """Whether the output matrix stays as it was when the word embedding changes."""
@@ -151,9 +151,6 @@ class Adapted(Mapping[str, Tensor]):
         is_replaced = self._sources[words][0] is self._learned
         # Where PEFT ties the two (`ensure_weight_tying`) it saves what it does to the other, too.
         return is_replaced or (change is not None and "trainable_tokens_delta" not in change.parts)
-
-    def _base_name(self, plain: str) -> str:
-        return next(name for name in self._base if plain_name(self._family, name) == plain)
 
     def _changed(self, tensor: Tensor, change: _Change) -> Tensor:
         tensor, parts = tensor.float(), {part: self._learned[name].float() for part, name in change.parts.items()}

@@ -48,19 +48,27 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Folder:
-    """A checkpoint in a folder of the user's."""
+class _Whole:
+    """A checkpoint in one folder, in which its small files are."""
 
     folder: Path
     allow_pickle: bool
 
-    def __str__(self) -> str:
-        return str(self.folder)
-
     @property
     def licence(self) -> str:
-        """What its README.md says."""
+        """What its card says."""
         return read_licence(self.folder)
+
+    def prepare(self, report: Report) -> None:
+        """Do nothing: what there is is there."""
+
+
+@dataclass(frozen=True)
+class Folder(_Whole):
+    """A checkpoint in a folder of the user's."""
+
+    def __str__(self) -> str:
+        return str(self.folder)
 
     def commit(self) -> str:
         """Return a digest of all files that an import reads."""
@@ -70,28 +78,19 @@ class Folder:
         """Return the same."""
         return self.commit()
 
-    def prepare(self, report: Report) -> None:
-        """Do nothing: what there is is there."""
-
-    fetch = prepare
+    def fetch(self, report: Report) -> None:
+        """Do nothing: they are there or not."""
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(_Whole):
     """A checkpoint in the cache of what was downloaded from the hub."""
 
     name: HubName
-    folder: Path
     hub: Hub
-    allow_pickle: bool
 
     def __str__(self) -> str:
         return str(self.name)
-
-    @property
-    def licence(self) -> str:
-        """What its card says."""
-        return read_licence(self.folder)
 
     def commit(self) -> str:
         """Return what its branch or tag means today."""
@@ -100,9 +99,6 @@ class Snapshot:
     def revision(self) -> str:
         """Return the commit; what is made of a part, as it may be, is another package than that of the whole."""
         return self.commit() if self.hub.is_whole(self.name, self.folder) else f"{self.commit()}, perhaps a part"
-
-    def prepare(self, report: Report) -> None:
-        """Do nothing: it was downloaded with its name."""
 
     def fetch(self, report: Report) -> None:
         """Download the weights; raises `HubError`, `CheckpointError`."""
@@ -165,7 +161,7 @@ def opened(name: Path | HubName, hub: Hub, *, base: str | None, allow_pickle: bo
 
 def _found(name: Path | HubName, hub: Hub, *, allow_pickle: bool) -> Folder | Snapshot:
     if isinstance(name, HubName):
-        return Snapshot(name, hub.describe(name), hub, allow_pickle)
+        return Snapshot(hub.describe(name), allow_pickle, name, hub)
     return Folder(name, allow_pickle)
 
 

@@ -69,7 +69,6 @@ class Runner:
             is_half=self._decoder.has_half_cache,
             allocate=allocate,
         )
-        self._page_tokens = self.cache.budget.step
         self._vocab_size = manifest.vocab_size
         self._decode_step = DecodeStep(self._decoder, self.cache, manifest.vocab_size, self._device)
 
@@ -133,9 +132,10 @@ class Runner:
 
     def _writes(self, batch: Batch) -> int:
         """Return how many tokens' memory a step may take at most, in whole pages of every slot, padding included."""
+        budget = self.cache.budget
 
         def taken(before: int, after: int) -> int:
-            return (-(-after // self._page_tokens) + -before // self._page_tokens) * self._page_tokens
+            return budget.cost(1, after) - budget.cost(1, before)
 
         written = sum(taken(0, copy.stop) - taken(0, copy.start) for copy in batch.copies)
         if self.cache.has_cross:
