@@ -16,6 +16,7 @@ from service.api.bodies import check_values
 from service.api.observing import observed
 from service.errors import InternalError, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
 from service.tasks.task import Task
+from service.turns import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,9 @@ class BodyLimits:
         finally:
             self.under_way -= size
         body = b"".join(chunks)
+        turn = Turn()
         check_values(body)
+        await turn.give()
         return body
 
     def _check(self, size: int) -> None:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from service.schemas.request import Text
+from service.schemas.request import Text, few_together
 
-MAX_PARTS = 1024  # of a message
+MAX_MESSAGES = 4096
+MAX_PARTS = 4096  # of all messages
 # No free choice: a template may make a control token of a role, as '<|' + role + '|>'.
 Role = Literal["system", "developer", "user", "assistant", "tool", "function", "ipython"]
 
@@ -47,3 +48,10 @@ class Message(BaseModel):
             # With nothing between them two harmless parts could make a control token.
             return "\n".join(part.text for part in self.content)
         return self.content or ""
+
+
+Messages = Annotated[
+    list[Message],
+    Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
+    few_together("Messages", "parts", MAX_PARTS, "content"),
+]

@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
-from service.schemas.chat import Message
+from service.schemas.chat import Messages
 from service.schemas.decoding import FinishReason
 from service.schemas.request import Ids, ListsOfIds, Response, Text, Texts, Usage, as_lists_of_ids
 from service.schemas.sampling import SamplingRequest
 from service.schemas.tools import ToolCall, ToolCallPiece, ToolChoice
 
-MAX_MESSAGES, MAX_TOOLS = 4096, 256
+MAX_TOOLS = 256
 
 
 GENERATE_EXAMPLES = {
@@ -62,7 +62,7 @@ class GenerateRequest(SamplingRequest):
         description="a text, a list of token ids, or a list of either; ids are taken as they are, with no start before",
         examples=["Once upon a time"],
     )
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)] | None = Field(
+    messages: Messages | None = Field(
         None, description="a conversation in place of a prompt, for a model that has a chat template"
     )
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = Field(

@@ -29,6 +29,26 @@ def whole_json(value: Any) -> str:
     return whole_characters(json.dumps(value, ensure_ascii=False))
 
 
+def few_together(whose: str, what: str, most: int, *fields: str) -> BeforeValidator:
+    """Return what refuses items whose lists in some fields are too long together, before each is looked at.
+
+    More than `most` items are refused by their own number.
+    """
+
+    def check(items: Any) -> Any:
+        if isinstance(items, list):
+            lists = [item.get(field) for item in items[:most] if isinstance(item, dict) for field in fields]
+            found = sum(len(each) for each in lists if isinstance(each, list))
+            if found > most:
+                words = "{whose} should have at most {most} {what} together, not {found}"
+                raise PydanticCustomError(
+                    "too_long", words, {"whose": whose, "most": most, "what": what, "found": found}
+                )
+        return items
+
+    return BeforeValidator(check)
+
+
 Text = Annotated[str, AfterValidator(whole_characters)]
 # A list with many wrong items would otherwise have an error for each, and be seconds in the making.
 Texts = Annotated[list[Text], Field(fail_fast=True)]

@@ -95,6 +95,27 @@ async def test_choices_are_counted_in_all_questions_together(open_client: OpenCl
     assert "at most 4096 choices together, not 4100" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "counted"),
+    [
+        ("/generate", "messages", {"role": "user", "content": [{"type": "text", "text": "a"}] * 41}),
+        ("/v1/chat/completions", "messages", {"role": "user", "content": [{"type": "text", "text": "a"}] * 41}),
+        ("/v1/responses", "input", {"content": [{"type": "input_text", "text": "a"}] * 41}),
+        ("/v1/responses", "input", {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}] * 41}),
+        ("/v1/decisions", "input", {"content": [{"type": "input_text", "text": "a"}] * 41}),
+    ],
+)
+async def test_parts_are_counted_in_a_whole_conversation(
+    open_client: OpenClient, path: str, field: str, counted: dict[str, object]
+) -> None:
+    body = {field: [counted] * 100} | ({"questions": [QUESTION]} if path == "/v1/decisions" else {})
+    async with open_client("stories", "sentiment") as client:
+        response = await client.post(path, json=body)
+
+    assert response.status_code in {400, 422}
+    assert field in response.text and "at most 4096 parts together, not 4100" in response.text
+
+
 @pytest.mark.parametrize("text", ["\ud800", {"\udfff": 1}, ["a", "\ud800"]], ids=["a text", "a key", "in a list"])
 @pytest.mark.parametrize("field", ["input", "instructions"])
 async def test_half_a_surrogate_pair_in_json_is_refused(open_client: OpenClient, field: str, text: object) -> None:

@@ -107,7 +107,8 @@ WORST = {
     "items of a conversation": ("/v1/responses", body("chat", input=[CALL, {"content": "a"}] * 2048)),
     "calls in one message": ("/v1/responses", body("chat", input=[CALL] * 4096)),
     "long thoughts": ("/v1/responses", body("chat", input=[{"type": "reasoning", "content": "a" * 200}] * 4096)),
-    "items in parts": ("/v1/responses", body("chat", input=[{"content": [PART] * 1024}] * 21)),
+    "items in parts": ("/v1/responses", body("chat", input=[{"content": [PART] * 1024}] * 4)),
+    "more parts than are allowed": ("/v1/responses", body("chat", input=[{"content": [PART] * 1024}] * 21)),
     "items without end": ("/v1/responses", raw("chat", "input", b"[" + b"{}," * (MAX_VALUES - 9) + b"{}]")),
     "wrong metadata": ("/v1/responses", body("chat", input="a", metadata={f"x{i}": 1 for i in range(30_000)})),
     "a large unused tool": ("/v1/responses", body("chat", input="a", tools=[{"a": "é" * 200_000}], tool_choice="none")),
@@ -191,6 +192,10 @@ WORST = {
     "wrong documents": ("/rerank", body("ranker", query="a", documents=[{"text": 1}] * 60_000)),
     "many messages": ("/generate", body("chat", messages=[SAYS_A] * 4096)),
     "messages of many parts": (
+        "/generate",
+        body("chat", messages=[{**SAYS_A, "content": [{"type": "text", "text": "a"}] * 1024}] * 4),
+    ),
+    "messages of more parts than are allowed": (
         "/generate",
         body("chat", messages=[{**SAYS_A, "content": [{"type": "text", "text": "a"}] * 1024}] * 21),
     ),

@@ -28,12 +28,12 @@ from service.schemas import (
     FinishReason,
     GenerateEvent,
     GenerateRequest,
-    Message,
     Response,
     TokenLogprob,
     ToolChoice,
 )
-from service.schemas.generate import MAX_MESSAGES, MAX_TOOLS
+from service.schemas.chat import Messages
+from service.schemas.generate import MAX_TOOLS
 from service.schemas.request import MAX_INT32
 from service.turns import Turn
 
@@ -85,7 +85,7 @@ EXAMPLES = {
 class ChatRequest(ChoicesRequest):
     """A conversation to continue."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    messages: Messages
     max_completion_tokens: int | None = Field(
         None, ge=1, le=MAX_INT32, description="another name of max_tokens, which it overrides"
     )

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
     StrictBool,
@@ -21,7 +20,7 @@ from service.api.protocols.openai.requests import OpenAIRequest
 from service.schemas import Option, Response
 from service.schemas import Question as NativeQuestion
 from service.schemas.decide import MAX_ALL_OPTIONS, MAX_OPTIONS, MAX_QUESTIONS
-from service.schemas.request import Text
+from service.schemas.request import Text, few_together
 
 MAX_LEVELS = 10
 Name = Annotated[Text, Field(min_length=1)]
@@ -108,27 +107,15 @@ class ScoreQuestion(AnyQuestion):
 Question = Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")]
 
 
-def _few_options(questions: Any) -> Any:
-    # Before each is looked at, as that takes time for each.
-    if isinstance(questions, list):
-        asked = [question for question in questions if isinstance(question, dict)]
-        found = sum(len(options) for each in asked if isinstance(options := each.get("choices"), list))
-        if found > MAX_ALL_OPTIONS:
-            raise PydanticCustomError(
-                "too_long",
-                "Questions should have at most {most} choices together, not {found}",
-                {"most": MAX_ALL_OPTIONS, "found": found},
-            )
-    return questions
-
-
 class DecisionsRequest(OpenAIRequest):
     """Questions about one input."""
 
     model: str | None = Field(None, description="name of the model; if left out, the first that can answer")
     input: Text | InputItems
     questions: Annotated[
-        list[Question], Field(min_length=1, max_length=MAX_QUESTIONS, fail_fast=True), BeforeValidator(_few_options)
+        list[Question],
+        Field(min_length=1, max_length=MAX_QUESTIONS, fail_fast=True),
+        few_together("Questions", "choices", MAX_ALL_OPTIONS, "choices"),
     ]
     truncate: bool = Field(False, description="cut a text that is too long instead of refusing it")
 

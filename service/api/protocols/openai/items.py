@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from service.api.protocols.nulls import NullsLeftOut
-from service.schemas.request import Text, whole_json
+from service.schemas.chat import MAX_PARTS
+from service.schemas.request import Text, few_together, whole_json
 
 MAX_ITEMS = 4096
 
@@ -43,7 +44,7 @@ def _whole(parts: str | list[Part]) -> str | list[Part]:
 
 
 Parts = Annotated[
-    Text | Annotated[list[Part], Field(max_length=MAX_ITEMS, fail_fast=True)],
+    Text | Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)],
     AfterValidator(_whole),
 ]
 
@@ -81,4 +82,8 @@ class InputItem(NullsLeftOut):
                 return joined(self.output)
 
 
-InputItems = Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
+InputItems = Annotated[
+    list[InputItem],
+    Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True),
+    few_together("Items", "parts", MAX_PARTS, "content", "summary", "output"),
+]

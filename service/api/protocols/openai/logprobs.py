@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from typing_extensions import TypedDict
 
 from service.schemas import TokenLogprob
@@ -40,5 +42,10 @@ def _with_logprob(text: str, logprob: float) -> TopLogprob:
     return {
         "token": text,
         "logprob": logprob,
-        "bytes": None if UNFINISHED in text else tuple(text.encode()),
+        "bytes": _utf8(text),
     }
+
+
+@lru_cache(maxsize=4096)  # or the garbage collector would look at 60,000 new tuples of one answer
+def _utf8(text: str) -> tuple[int, ...] | None:
+    return None if UNFINISHED in text else tuple(text.encode())
