@@ -76,6 +76,11 @@ class Generate:
             ),
         )
 
+    async def read(self, request: GenerateRequest, client: str) -> list[Prompt]:
+        """Return the prompts as they would be read, without continuing any."""
+        with self._admit(request, client) as permit:
+            return await self._prompts.read(request, permit)
+
     async def run(self, request: GenerateRequest, client: str) -> tuple[list[Prompt], list[list[Piece]]]:
         """Return the prompts as they were read, and the pieces of every choice."""
         request = self._with_stop_texts(request)

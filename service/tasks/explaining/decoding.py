@@ -167,9 +167,10 @@ class ExplainGeneration:
         check_characters(request.output or "", explained.max_steps, "output")
         wanted = 1 if request.output is not None else request.max_tokens
         asked = GenerateRequest(prompt=text, max_tokens=wanted, temperature=0, beam_size=1, logprobs=0)
-        prompts, pieces = await self._generate.run(asked, client)
-        prompt = prompts[0]
+        (prompt,) = await self._generate.read(asked, client)
+        check_length(prompt.tokens, MAX_TOKENS, "input")  # before it is continued
         if request.output is None:
+            _, pieces = await self._generate.run(asked, client)
             ids = [token.id for piece in pieces[0] for token in piece.tokens or []]
         else:
             ids = self._ids_of(text, request.output, prompt.ids, has_source=prompt.source is not None)

@@ -16,6 +16,7 @@ from service.tasks.explaining.aligner import Aligner
 from service.tasks.explaining.decoding import MAX_STEPS
 from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.tokens import added_token, tokens_of_output
+from service.tasks.generate import Generate
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.test_classify import logits_of, of_texts
@@ -196,6 +197,20 @@ async def test_a_translation_of_the_clients_that_is_too_long_is_refused_before_i
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (422, "output")
     assert f"the limit is {MAX_STEPS - 1}" in error["message"]
+
+
+@pytest.mark.parametrize(("length", "status"), [(3, 200), (40, 422)])
+async def test_nothing_is_written_where_the_output_is_given_or_the_input_is_too_long(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, length: int, status: int
+) -> None:
+    monkeypatch.setattr(Generate, "run", None)
+    monkeypatch.setattr("service.tasks.explaining.decoding.MAX_TOKENS", 20)
+    output = {"output": " Dan"} if length == 3 else {}
+    async with open_client("stories") as client:
+        response = await client.post("/explain", json={"input": " Dan" * length, **output})
+
+    assert response.status_code == status
+    assert status == 200 or "the limit is 20" in response.json()["error"]["message"]
 
 
 async def test_nothing_is_explained_by_a_package_that_took_the_place_of_the_served_one(
