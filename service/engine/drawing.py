@@ -105,11 +105,16 @@ def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
     of_column, width = heights(logits.shape[1]), maxima.shape[1]
     bounds = _weights_of(maxima, highest, temperatures)  # (R, W)
     cumulative = np.cumsum(bounds * of_column * (bounds >= min_p), axis=-1)
-    drawn: Ids = logits.argmax(axis=-1)  # of logits that are NaN, where any token is as good
-    pending = np.flatnonzero(np.isfinite(highest[:, 0]))
+    is_finite = np.isfinite(highest[:, 0])
+    drawn: Ids = np.empty(len(rows), np.int64)
+    drawn[~is_finite] = logits[~is_finite].argmax(axis=-1)  # where any token is as good
+    pending = np.flatnonzero(is_finite)
     while len(pending):
         chances = np.stack([rows[place].rng.random((3, TRIES)) for place in pending.tolist()])  # (R, 3, tries)
-        columns = np.stack([_invert(cumulative[place], chances[at, 0]) for at, place in enumerate(pending.tolist())])
+        targets = targets_of(chances[:, 0], cumulative[pending, -1:])
+        sought = zip(pending.tolist(), targets, strict=True)
+        found = [cumulative[place].searchsorted(target, side="right") for place, target in sought]
+        columns = np.minimum(found, cumulative.shape[1] - 1)  # of NaN
         lines = (chances[:, 1] * of_column[columns]).astype(np.int64)
         ids, which = columns + width * lines, pending[:, None]
         weights = _weights_of(logits[which, ids], highest[pending], temperatures[pending])  # (R, tries)
