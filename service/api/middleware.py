@@ -138,7 +138,7 @@ class BodyLimits:
         body = b"".join(chunks)
         turn = Turn()
         check_values(body)
-        await turn.give()
+        await turn.give()  # as parsing comes next, which takes as long
         return body
 
     def _check(self, size: int) -> None:

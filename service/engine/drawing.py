@@ -111,6 +111,7 @@ def _draw_by_bounds(logits: Floats, rows: Sequence[Row]) -> Ids:
     pending = np.flatnonzero(is_finite)
     while len(pending):
         chances = np.stack([rows[place].rng.random((3, TRIES)) for place in pending.tolist()])  # (R, 3, tries)
+        # As `_invert` does, but with the arithmetic of all rows together.
         targets = targets_of(chances[:, 0], cumulative[pending, -1:])
         sought = zip(pending.tolist(), targets, strict=True)
         found = [cumulative[place].searchsorted(target, side="right") for place, target in sought]

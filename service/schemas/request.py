@@ -29,26 +29,6 @@ def whole_json(value: Any) -> str:
     return whole_characters(json.dumps(value, ensure_ascii=False))
 
 
-def few_together(whose: str, what: str, most: int, *fields: str) -> BeforeValidator:
-    """Return what refuses items whose lists in some fields are too long together, before each is looked at.
-
-    More than `most` items are refused by their own number.
-    """
-
-    def check(items: Any) -> Any:
-        if isinstance(items, list):
-            lists = [item.get(field) for item in items[:most] if isinstance(item, dict) for field in fields]
-            found = sum(len(each) for each in lists if isinstance(each, list))
-            if found > most:
-                words = "{whose} should have at most {most} {what} together, not {found}"
-                raise PydanticCustomError(
-                    "too_long", words, {"whose": whose, "most": most, "what": what, "found": found}
-                )
-        return items
-
-    return BeforeValidator(check)
-
-
 Text = Annotated[str, AfterValidator(whole_characters)]
 # A list with many wrong items would otherwise have an error for each, and be seconds in the making.
 Texts = Annotated[list[Text], Field(fail_fast=True)]
@@ -69,6 +49,27 @@ def few_entries(most: int) -> BeforeValidator:
                 {"most": most, "found": len(entries)},
             )
         return entries
+
+    return BeforeValidator(check)
+
+
+def few_together(whose: str, what: str, most: int, *fields: str) -> BeforeValidator:
+    """Return what refuses items whose lists in some fields are too long together, before each is looked at.
+
+    More than `most` items are refused by their own number.
+    """
+
+    def check(items: Any) -> Any:
+        if isinstance(items, list):
+            lists = [item.get(field) for item in items[:most] if isinstance(item, dict) for field in fields]
+            found = sum(len(each) for each in lists if isinstance(each, list))
+            if found > most:
+                raise PydanticCustomError(
+                    "too_long",
+                    "{whose} should have at most {most} {what} together, not {found}",
+                    {"whose": whose, "most": most, "what": what, "found": found},
+                )
+        return items
 
     return BeforeValidator(check)
 

@@ -168,7 +168,7 @@ class ExplainGeneration:
         wanted = 1 if request.output is not None else request.max_tokens
         asked = GenerateRequest(prompt=text, max_tokens=wanted, temperature=0, beam_size=1, logprobs=0)
         (prompt,) = await self._generate.read(asked, client)
-        check_length(prompt.tokens, MAX_TOKENS, "input")  # before it is continued
+        check_length(prompt.tokens, MAX_TOKENS, "input")  # before it is continued, for which it is read again
         if request.output is None:
             _, pieces = await self._generate.run(asked, client)
             ids = [token.id for piece in pieces[0] for token in piece.tokens or []]
