@@ -62,13 +62,17 @@ class Autoscaling(BaseModel):
     max_replicas: int = Field(
         1, ge=1, description="unless set as many as min_replicas and schedule ask for, on a cluster eight or more"
     )
-    ongoing_requests: float = Field(64, gt=0, description="that one replica bears at the latency that is wanted")
+    ongoing_requests: float = Field(
+        64, gt=0, description="in progress, at which one replica still has the latency that you want"
+    )
     queued_tokens: float = Field(2048, gt=0, description="the same, in tokens that wait")
     slots_used: float | None = Field(
         None, gt=0, description="the same, in rows of the KV cache; none: three quarters of its models' max_slots"
     )
-    upscale_delay_s: float = Field(1, ge=0, description="before there are more")
-    downscale_delay_s: float = Field(60, ge=0, description="before there are fewer")
+    upscale_delay_s: float = Field(1, ge=0, description="seconds that a higher load lasts before replicas are added")
+    downscale_delay_s: float = Field(
+        60, ge=0, description="seconds that a lower load lasts before replicas are taken away"
+    )
     downscale_to_zero_delay_s: float = Field(600, ge=0, description="before there are none, where min_replicas is 0")
     hold_s: float = Field(300, gt=0, description="half-life of the highest load, by which replicas are taken away")
     schedule: tuple[ScheduledMinimum, ...] = Field((), description="windows of the week with more replicas at least")
@@ -113,7 +117,8 @@ class ModelSettings(BaseModel):
         0,
         ge=0,
         allow_inf_nan=False,
-        description="the same; packages of float16 then run on CUDA; 0.25 lets four share it",
+        description="GPUs that Ray reserves for a replica; packages of float16 then run on CUDA; with 0.25 four "
+        "replicas share one",
     )
     gpu_memory_mib: int = Field(
         0, ge=0, description="of the device, for what a replica's graphs compute with; 0: no bound"
@@ -123,8 +128,8 @@ class ModelSettings(BaseModel):
         True,
         description="no substitute that could change an answer; false: an encoder may be computed by OpenVINO (extra "
         "openvino), where that is measured to be faster as the model is loaded, and a decoder of any precision may "
-        "have drafts. Answers are the same in any company in int8 and int8-static, on a processor; on a device the "
-        "faster attention is taken in any case",
+        "have drafts. On a CPU, answers in int8 and int8-static never depend on what else is in the batch; on a device "
+        "the faster attention is taken in any case",
     )
     threads: int = Field(
         0,
@@ -161,7 +166,13 @@ class ModelSettings(BaseModel):
     max_positions: int | None = Field(
         None, ge=1, description="at most so many tokens of prompt and output, or of a text, together; none: the model's"
     )
-    memory_share: float = Field(1, gt=0, le=1, description="its share of that half; all replicas alike, unless set")
+    memory_share: float = Field(
+        1,
+        gt=0,
+        le=1,
+        description="part (0 to 1) of the memory for all KV caches, which is half of the machine's; all replicas "
+        "alike, unless set",
+    )
     max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
     batch_tokens: int | None = Field(
         None,

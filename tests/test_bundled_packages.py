@@ -22,6 +22,7 @@ from model.summary import summarise
 from model.training.recipes import BUNDLED, RECIPES, chain_of
 from model.training.recipes import PACKAGES as RECIPE_OF
 from service.api.app import create_app
+from service.routing import ROUTES, fitting
 from service.settings import Settings
 from service.tasks.loading import load_task
 
@@ -141,6 +142,16 @@ def test_the_readme_tells_every_figure(name: str) -> None:
 
     for figure in Manifest.load(PACKAGES / name).evaluation:
         assert told(figure) in (further if is_further(figure) else row), f"{figure}"
+
+
+def test_the_readme_names_the_routes_that_no_bundled_model_answers() -> None:
+    manifests = [Manifest.load(PACKAGES / name) for name in NAMES]
+    unanswered = {route for route, kind in ROUTES.items() if not fitting(manifests, kind) and "/pipeline/" not in route}
+    sentence = re.search(
+        r"answer all of these except ([^,]*, [^,]*),", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+
+    assert sentence and set(re.findall(r"`([^`]+)`", sentence[1])) == unanswered
 
 
 def is_further(figure: Figure) -> bool:

@@ -140,18 +140,19 @@ class Sources:
     def _guess(self, text: str, target: str, of: str = "") -> Guess | None:
         """Return the likeliest language that is translated into the target, or the target if it is that for sure.
 
-        Raises `InvalidRequest` for a text that is for sure in another: it would be translated as if it were in these.
+        Raises `InvalidRequest` for a text that is for sure in another: it would be taken for one in these, Danish for
+        Swedish.
         """
         guesses, surely = self._detector.read(text)
-        if guesses and guesses[0].language == target and guesses[0].score >= SURE:
-            return guesses[0]
         possible = self._languages.sources_for(target)
-        if surely is not None and base_language(surely) not in {base_language(each) for each in possible}:
+        if surely is not None and base_language(surely) not in map(base_language, [*possible, target]):
             raise InvalidRequest(
                 f"input{of} is in {english_name(surely)}, and this model translates {_named(possible)} "
                 f"into {target}; if it is in one of these, name it as the source",
                 "source",
             )
+        if guesses and guesses[0].language == target and guesses[0].score >= SURE:
+            return guesses[0]
         if len(possible) == 1:
             return next((guess for guess in guesses if guess.language in possible), Guess(possible[0], 0.0))
         return next((guess for guess in guesses if guess.language in possible), None)

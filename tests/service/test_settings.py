@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import Settings
+from service.settings import OTHER_VARIABLES, Limits, Settings
 from service.settings_errors import SettingsError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -79,6 +79,15 @@ def test_every_variable_that_the_repository_names_is_known(monkeypatch: pytest.M
     with pytest.raises(SettingsError) as error:
         Settings.read()
     assert "is not a setting" not in str(error.value)
+
+
+def test_every_variable_that_is_known_stands_in_the_documentation() -> None:
+    told = (ROOT / "service" / "settings.md").read_text(encoding="utf-8")
+    fields = [name for name in Settings.model_fields if name != "limits"]
+    fields += [f"limits__{name}" for name in Limits.model_fields]
+
+    names = {*OTHER_VARIABLES, *(f"TRIFOLD_{name.upper()}" for name in fields)}
+    assert {name for name in names if f"`{name}`" not in told} == set()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])

@@ -102,6 +102,14 @@ async def test_a_text_in_a_language_that_is_not_translated_is_refused_by_its_nam
     assert theirs.json()["error"].startswith("q in text 2 of 2 is in Russian")
 
 
+async def test_a_text_that_is_like_the_target_and_surely_is_not_in_it_is_refused_too(client: Client) -> None:
+    """Of the model's own languages French is likest to Spanish, by a score of 0.96."""
+    answer = await client.post("/translate", json={"input": "No sé qué hacer.", "target": "fr"})
+
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"].startswith("input is in Spanish, and this model translates ")
+
+
 PAGE = (
     '<!-- Dan --><p class="green" title="Dan">Dan loves <b>ice &amp; cream</b>.</p><script>if (1 < 2) {}</script>'
     '<p translate="no">Dan</p> <code>x</code><br/>The dog was good. Dan!'
