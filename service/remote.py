@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, cast
 
+from grpc import StatusCode
+from grpc.aio import AioRpcError
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
@@ -26,6 +28,7 @@ from service.tracing import Carried
 
 CONTROLLER_S = 0.5  # in which it says what is deployed, or nobody waits for it
 HEALTH_S = 2.0  # in which a replica says how it is, or has as many requests as it takes, and the question waits
+GONE = frozenset({StatusCode.CANCELLED, StatusCode.UNAVAILABLE})  # calls whose replica ends, as gRPC has it
 ILL = frozenset({"UNHEALTHY", "DEPLOY_FAILED"})  # of what Serve calls the states of deployments
 
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
@@ -154,6 +157,10 @@ def _remote_errors() -> Iterator[None]:
         yield
     except BackPressureError:
         raise ServerOverloaded() from None
+    except AioRpcError as error:  # of a replica whose end Ray has not understood
+        if error.code() not in GONE:
+            raise
+        raise NotReady("the model's replica is gone and will be replaced; try again") from None
     except (RayActorError, DeploymentUnavailableError):
         raise NotReady("the model's replica is gone and will be replaced; try again") from None
     except RayTaskError as error:

@@ -24,6 +24,19 @@ MAX_SCANS = 30  # of a JPEG; programs make about ten, and each is a pass over th
 MARKER = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
 SCAN, END = b"\xda", b"\xd9"
 FIRST_WITH_LENGTH, START = b"\xc0", b"\xd8"
+PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
+PNG_PACKED = frozenset({b"zTXt", b"iTXt", b"iCCP"})  # chunks of texts and a colour profile, which may be compressed
+PNG_AROUND = 12  # bytes of a chunk beside its content: length, kind, checksum
+ORIENTATION = 0x0112  # EXIF's tag, and by which turn of a picture each of its values is undone
+UPRIGHT = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
 
 
 class ImageError(ValueError):
@@ -39,12 +52,12 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
     from PIL import Image  # only who serves images needs it
 
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+        with Image.open(io.BytesIO(_without_packed(content)), formats=FORMATS) as opened:
             _check_size(opened, max_pixels)
             _read_small(opened, content, image)
-            _turn_upright(opened)
+            upright = _upright(opened)
             # Of 16 bits Pillow would clip all above 255 to white.
-            shades = opened.point(lambda value: value / 256) if opened.mode.startswith("I;16") else opened
+            shades = upright.point(lambda value: value / 256) if upright.mode.startswith("I;16") else upright
             mode = "L" if image.channels == 1 else "RGB"
             converted = shades if shades.mode == mode else shades.convert(mode)
             resized = _resized(converted, image, max_pixels)
@@ -58,14 +71,18 @@ def decode_image(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXEL
     return normalised(pixels.transpose(2, 0, 1)[None], image)[0]
 
 
-def image_pixels(content: bytes, max_pixels: int = MAX_PIXELS) -> int:
-    """Return how many pixels a file's header promises, without decoding it; raises `ImageError`."""
+def image_pixels(content: bytes, image: ImageFormat, max_pixels: int = MAX_PIXELS) -> int:
+    """Return how many pixels a file's header promises, or the larger picture that is made of them, without decoding it.
+
+    Raises `ImageError`.
+    """
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+        with Image.open(io.BytesIO(_without_packed(content)), formats=FORMATS) as opened:
             _check_size(opened, max_pixels)
-            return opened.width * opened.height
+            width, height = _enlarged(opened.size, image, max_pixels)
+            return max(opened.width * opened.height, width * height)
     except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -87,19 +104,38 @@ def _unreadable() -> ImageError:
     return ImageError(f"the bytes are not an image that can be read; {', '.join(FORMATS)} can")
 
 
+def _without_packed(content: bytes) -> bytes:
+    """Return a PNG without what may be compressed beside its pixels, of which a few bytes unpack to a megabyte."""
+    if not content.startswith(PNG_BEGINS):
+        return content
+    kept, place = [PNG_BEGINS], len(PNG_BEGINS)
+    while place < len(content):
+        end = place + PNG_AROUND + int.from_bytes(content[place : place + 4], "big")
+        if content[place + 4 : place + 8] not in PNG_PACKED:
+            kept.append(content[place:end])
+        place = end
+    return b"".join(kept)
+
+
+def _enlarged(size: tuple[int, int], image: ImageFormat, max_pixels: int) -> tuple[int, int]:
+    """Return the width and height to which a picture is resized before its middle is taken; raises `ImageError`."""
+    side = image.resize or image.size
+    if not image.keeps_ratio:
+        return side, side
+    width, height = (int(side * each / min(size)) for each in size)
+    if width * height > max_pixels:  # a thin one grows a thousandfold
+        sides = f"{size[0]} × {size[1]} pixels"
+        raise ImageError(
+            f"the image has {sides}, and {width} × {height} as the model takes it; the limit is {max_pixels:,}"
+        )
+    return width, height
+
+
 def _resized(picture: Image.Image, image: ImageFormat, max_pixels: int) -> Image.Image:
     """Return a picture as large as the model takes it: the middle of one that may be larger; raises `ImageError`."""
     from PIL import Image
 
-    width = height = image.resize or image.size
-    if image.keeps_ratio:
-        shorter = min(picture.size)
-        sides = f"{picture.width} × {picture.height} pixels"
-        width, height = (int(width * side / shorter) for side in picture.size)
-        if width * height > max_pixels:  # a thin one grows a thousandfold
-            raise ImageError(
-                f"the image has {sides}, and {width} × {height} as the model takes it; the limit is {max_pixels:,}"
-            )
+    width, height = _enlarged(picture.size, image, max_pixels)
     resized = picture.resize((width, height), Image.Resampling[image.resampling.upper()])
     left, top = (width - image.size) // 2, (height - image.size) // 2
     return resized.crop((left, top, left + image.size, top + image.size)) if image.resize else resized
@@ -131,13 +167,17 @@ def _has_many_scans(content: bytes) -> bool:
     return False
 
 
-def _turn_upright(opened: Image.Image) -> None:
-    """Turn a photograph as its camera was held, which it says beside its pixels (EXIF); what says it wrongly stays."""
-    from PIL import ImageOps
+def _upright(opened: Image.Image) -> Image.Image:
+    """Return a photograph as its camera was held, which it says beside its pixels (EXIF); what says it wrongly stays.
+
+    Pillow's `exif_transpose` would also write all the file's tags anew, which takes a tenth of a second for thousands.
+    """
+    from PIL import Image
 
     opened.load()
     with suppress(Exception):  # readers of broken EXIF raise a dozen kinds of errors, too
-        ImageOps.exif_transpose(opened, in_place=True)
+        return opened.transpose(Image.Transpose[UPRIGHT[opened.getexif()[ORIENTATION]]])
+    return opened
 
 
 def normalised(pixels: NDArray[np.uint8], image: ImageFormat) -> NDArray[np.float32]:

@@ -12,7 +12,16 @@ from service.api.answering import answer, check_inputs, stream
 from service.api.observing import observed
 from service.errors import EmptyInput, NoModel, UnknownModel, WrongTask
 from service.routing import Kind, answers, first_fitting, translators
-from service.schemas import AnyEvent, AnyRequest, ExplainRequest, Response, TranslateRequest, TranslateResponse
+from service.schemas import (
+    AnyEvent,
+    AnyRequest,
+    DetokenizeRequest,
+    ExplainRequest,
+    Response,
+    TokenizeRequest,
+    TranslateRequest,
+    TranslateResponse,
+)
 from service.schemas.translate import AUTO
 from service.settings import Limits
 from service.tasks.task import Task
@@ -22,6 +31,8 @@ Suits = Callable[[Manifest], bool]
 Answer = TypeVar("Answer", bound=Response)
 # What clients send as a model's name who only know an address: Hugging Face's, and by the manuals of its servers.
 PLACEHOLDERS = frozenset({"dummy", "tgi", "text-embeddings-inference"})
+# An explanation takes as long as many answers of its model's own task, and tokens take next to no time.
+COUNTED_APART = {ExplainRequest: "explain", TokenizeRequest: "tokenize", DetokenizeRequest: "detokenize"}
 SHOWN = 100  # an error repeats so many characters of an unknown name
 
 
@@ -108,8 +119,7 @@ class Calls:
                 return await by_language.answer(request, choices, self._translated)
             return await answer(self._translator(request), request, self.limits)
         task = self.find(request.model, kind)
-        if isinstance(request, ExplainRequest):  # which takes as long as many answers of its model's own task
-            observed().task = "explain"
+        observed().task = COUNTED_APART.get(type(request), observed().task)
         return await answer(task, request, self.limits)
 
     async def answer_as(self, expected: type[Answer], request: AnyRequest, kind: Kind | None) -> Answer:

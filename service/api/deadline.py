@@ -85,6 +85,7 @@ class _Clock:
             await self._send(message)
         finally:
             self._sending -= 1
+            self._sending_since = self._loop.time()  # another may wait already, for a reader who has just read
 
     def check(self) -> None:
         """Strike, or look again when it may be time."""

@@ -7,6 +7,7 @@ busy, then here.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from service.schemas.grammar import MAX_CHARACTERS
 from service.tasks.grammar_trial import NotTried, complaint_about
 from service.tasks.json_schemas import as_meant
 from service.tasks.pool import SMALL, Pool
+
+logger = logging.getLogger(__name__)
 
 KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
 SHOWN = 300  # characters of what is wrong
@@ -53,7 +56,7 @@ PLACE, QUOTED_LINE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"^\s*(\d+ \| |
 OPTIONS = '\n%llguidance {"no_forcing": true}'
 # Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
 QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"|/(?!/)(?:\\.|[^/\\\n])++/|//[^\n]*+')
-TOKEN = re.compile(r"<\[[^\]\n]{0,40}+\]>|<\|?[A-Za-z_][^>\n]{0,40}+>")
+TOKEN = re.compile(r"<\[[^\]\n]*+\]?>?|<\|?[A-Za-z_][^>\n]*+>")
 SPACE = '" " '
 
 
@@ -111,7 +114,8 @@ class Grammars:
         if (found := self._kept_one(lark)) is None:
             try:
                 found = await self._pool.run(permit, SMALL + 1, self._compile, vocabulary, lark, is_tried=is_tried)
-            except NotTried:
+            except NotTried as error:
+                logger.warning("model %s: a grammar could not be tried: %s", self._name, error)
                 raise ServerOverloaded("the grammar could not be compiled in time; try again") from None
             self._kept[lark] = found
         self._kept.move_to_end(lark)
@@ -192,7 +196,7 @@ def _written(asked: Grammar) -> str:
         raise InvalidRequest("grammar: lark has %llguidance, whose options are ours to choose; leave it out", "grammar")
     if (token := TOKEN.search(QUOTED.sub("", asked.lark))) is not None:
         raise InvalidRequest(
-            f"grammar: lark names a token, {token[0]}; write the text that it says in quotes", "grammar"
+            f"grammar: lark names a token, {token[0][:SHOWN]}; write the text that it says in quotes", "grammar"
         )
     return asked.lark
 

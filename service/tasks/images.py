@@ -69,7 +69,7 @@ class ClassifyImages:
             if not isinstance(each, str):
                 raise InvalidRequest("input is a pair; a model of images takes one image at a time", "input")
             content = await self._pool.run(permit, len(each) // CHARACTERS_PER_BYTE, _content, each)
-            pixels = await self._pool.run(permit, len(content) // CHARACTERS_PER_BYTE, _pixels, content, most)
+            pixels = await self._pool.run(permit, len(content) // CHARACTERS_PER_BYTE, _pixels, content, image, most)
             left -= pixels
             if left < 0:
                 raise TooLarge(f"input has more than {MAX_TOTAL_IMAGES * most:,} pixels in all its images", "input")
@@ -96,9 +96,9 @@ def _content(given: str) -> bytes:
         ) from None
 
 
-def _pixels(content: bytes, max_pixels: int) -> int:
+def _pixels(content: bytes, image: ImageFormat, max_pixels: int) -> int:
     try:
-        return image_pixels(content, max_pixels)
+        return image_pixels(content, image, max_pixels)
     except ImageError as error:
         raise InvalidRequest(f"input: {error}", "input") from None
 

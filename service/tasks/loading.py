@@ -114,7 +114,14 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
         else:
             work = _of_texts(Encoder(manifest, tokenizer, batcher, pool, limits), insights)
         return LocalTask(
-            manifest, tokenizer, batcher, pool, work, stuck_after_s=limits.stuck_after_s, other_pools=[insights]
+            manifest,
+            tokenizer,
+            batcher,
+            pool,
+            work,
+            stuck_after_s=limits.stuck_after_s,
+            other_pools=[insights],
+            watched=[insights.pool],
         )
     assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
     slots = SchedulerLimits(
@@ -131,7 +138,14 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
     trials = Pool("grammars")
     several = _of_decoder(Explained(manifest, tokenizer, engine, insights), pool, trials, limits)
     return LocalTask(
-        manifest, tokenizer, engine, pool, several, stuck_after_s=limits.stuck_after_s, other_pools=[trials, insights]
+        manifest,
+        tokenizer,
+        engine,
+        pool,
+        several,
+        stuck_after_s=limits.stuck_after_s,
+        other_pools=[trials, insights],
+        watched=[insights.pool],  # a trial ends itself
     )
 
 

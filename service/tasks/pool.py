@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.errors import EngineFailed
@@ -39,6 +39,7 @@ class Pool:
         self._waiting: WaitingQueue[_Piece] = WaitingQueue()
         self._is_busy = self._is_closed = False
         self._small = Turn()  # of small work, however much of it there is
+        self._running: set[asyncio.Future[Any]] = set()  # pieces that the thread has, or is about to take
         self._working_since: float | None = None  # on the piece that the thread has
 
     async def run(
@@ -55,8 +56,7 @@ class Pool:
         await self._turn(permit)
         try:
             self._check_open()  # it may have been closed in the moment of the turn
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, lambda: self._work(function, *args, **kwargs))
+            return await self._in_thread(lambda: self._work(function, *args, **kwargs))
         finally:
             self._pass_on()
 
@@ -65,9 +65,25 @@ class Pool:
         since = self._working_since
         return 0.0 if since is None else time.monotonic() - since
 
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """Let the thread work; raises `EngineFailed` if the pool is closed meanwhile."""
+        running = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        self._running.add(running)
+        try:
+            return await running
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # and not by `close`
+                raise
+            raise EngineFailed from None
+        finally:
+            self._running.discard(running)
+
     async def close(self) -> None:
-        """End what waits, and free the thread behind what it works on; others go on meanwhile."""
+        """End all requests, and free the thread behind what it works on; others go on meanwhile."""
         self._is_closed = True
+        for running in self._running:
+            running.cancel()  # for who waits; the thread cannot be stopped
         for piece in list(self._waiting.in_turn()):
             if not piece.turn.done():
                 piece.turn.set_exception(EngineFailed())

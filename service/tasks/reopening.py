@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 PAUSE_S = 5.0  # between two openings: one that fails at once must not take the others' time
 MAX_STUCK = 2  # threads and sessions of a model that are left to themselves
 MAX_FAILED = 3  # openings one after the other
+HANGS_S = 600.0  # an opening that takes longer will not end: a disk is gone, or a device that a stuck step holds
 
 
 class ReopenedTask:
@@ -35,7 +36,7 @@ class ReopenedTask:
         self._task = load()
         self.manifest = self._task.manifest
         self._opening: asyncio.Task[None] | None = None
-        self._open_again_at = 0.0
+        self._open_again_at = self._opening_since = 0.0
         self._closing: set[asyncio.Task[None]] = set()
         self._left: LocalTask | None = None  # the task that is being closed, until another is there
         self._failed = 0  # openings since the last that did not
@@ -76,26 +77,31 @@ class ReopenedTask:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is stuck or cannot be opened once too often in this process, and is not being opened already."""
+        """Whether it is stuck or cannot be opened once too often in this process, or hangs while it is opened."""
         is_too_often = len(self._closing) >= MAX_STUCK or self._failed >= MAX_FAILED
-        return not self._is_opening and not self.is_progressing and is_too_often
+        return not self.is_progressing and (self._hangs if self._is_opening else is_too_often)
 
     def reopen(self) -> None:
         """Begin to open the model anew, unless that has begun, or was done a moment ago."""
         may_open = not self._is_opening and len(self._closing) < MAX_STUCK
         if may_open and self._clock() >= self._open_again_at:
             logger.error("model %s makes no progress and is opened anew", self.manifest.name)
+            self._opening_since = self._clock()
             self._opening = asyncio.create_task(self._reopen())
 
     async def close(self) -> None:
-        """End what runs; what was stuck and has been replaced is left to itself."""
-        if self._opening is not None:
+        """End what runs; what was stuck and has been replaced, or hangs, is left to itself."""
+        if self._opening is not None and not self._hangs:
             await self._opening
         await self._task.close()
 
     @property
     def _is_opening(self) -> bool:
         return self._opening is not None and not self._opening.done()
+
+    @property
+    def _hangs(self) -> bool:
+        return self._is_opening and self._clock() >= self._opening_since + HANGS_S
 
     def _whole(self) -> LocalTask:
         if not self._task.is_progressing:

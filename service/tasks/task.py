@@ -126,12 +126,15 @@ class LocalTask:
         *,
         stuck_after_s: float,
         other_pools: abc.Sequence[Closing] = (),
+        watched: abc.Sequence[Pool] = (),
     ) -> None:
+        """`other_pools` end with the model; of the `watched` among them none may stall."""
         self.manifest = manifest
         self._tokenizer, self._engine, self._pool, self._work = tokenizer, engine, pool, work
         self._stuck_after_s = stuck_after_s
         self.asked = 0  # requests that have begun
         self._pools: abc.Sequence[Closing] = (pool, *other_pools)
+        self._watched = (pool, *watched)
 
     async def predict(self, request: AnyRequest, client: str = ANONYMOUS) -> Response:
         """Answer a request: about tokens here, any other by the work."""
@@ -164,8 +167,9 @@ class LocalTask:
 
     @property
     def is_progressing(self) -> bool:
-        """Whether it is idle, or finishes steps and pieces of long texts and images."""
-        return self._engine.is_progressing(self._stuck_after_s) and self._pool.stalled_s() < self._stuck_after_s
+        """Whether it is idle, or finishes steps, explanations, and pieces of long texts and images."""
+        stalled_s = max(pool.stalled_s() for pool in self._watched)
+        return self._engine.is_progressing(self._stuck_after_s) and stalled_s < self._stuck_after_s
 
     @property
     def is_busy(self) -> bool:

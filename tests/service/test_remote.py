@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from grpc import StatusCode
+from grpc.aio import AioRpcError, Metadata
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -148,6 +150,7 @@ async def test_while_the_controller_is_away_the_handle_is_asked(
     [
         (BackPressureError(num_queued_requests=1, max_queued_requests=1), ServerOverloaded),
         (RayActorError(), NotReady),
+        (AioRpcError(StatusCode.CANCELLED, Metadata(), Metadata(), "secret"), NotReady),
         (DeploymentUnavailableError(DeploymentID("model", "a")), NotReady),
         (RayTaskError("predict", "a traceback", EmptyInput("input is empty", "input")), EmptyInput),
         (RayTaskError("predict", "a traceback", ZeroDivisionError("secret")), InternalError),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import time
 import tracemalloc
 import zlib
@@ -115,7 +116,7 @@ def test_a_huge_size_costs_nothing_to_refuse(side: int) -> None:
         with pytest.raises(ImageError, match="the limit is 16,000,000"):
             decode_image(content, GREY)
         with pytest.raises(ImageError, match="the limit is 16,000,000"):
-            image_pixels(content)
+            image_pixels(content, GREY)
 
         assert time.thread_time() - started < 0.5
 
@@ -134,14 +135,49 @@ def test_a_thin_image_that_would_grow_a_thousandfold_is_refused() -> None:
     tracemalloc.stop()
 
 
-def test_texts_that_unpack_to_much_are_refused() -> None:
-    packed = zlib.compress(bytes(2**20 - 8), 9)
-    chunk = b"zTXtk\0\0" + packed
-    text = (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
-    content = encoded(picture(8, 8), "PNG")
+def test_the_pixels_that_are_made_of_an_image_count_where_they_are_more_than_its_own() -> None:
+    kept = ImageFormat(size=224, channels=3, mean=[0.5] * 3, deviation=[0.5] * 3, resize=256, keeps_ratio=True)
 
-    with pytest.raises(ImageError, match="not an image that can be read"):
-        decode_image(content[:33] + text * 100 + content[33:], GREY)
+    assert image_pixels(encoded(picture(244, 1), "PNG"), kept) == 244 * 256 * 256
+    assert image_pixels(encoded(picture(1000, 500), "PNG"), kept) == 1000 * 500
+    assert image_pixels(encoded(picture(10, 10), "PNG"), GREY) == 28 * 28
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    """Return a part of a PNG."""
+    return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
+
+
+@pytest.mark.parametrize(("kind", "beginning"), [(b"zTXt", b"k\0\0"), (b"iTXt", b"k\0\1\0\0\0"), (b"iCCP", b"k\0\0")])
+def test_what_is_compressed_beside_the_pixels_is_not_unpacked(kind: bytes, beginning: bytes) -> None:
+    text = chunk(kind, beginning + zlib.compress(bytes(2**20 - 8), 9))
+    content = encoded(picture(8, 8), "PNG")
+    full = content[:33] + text * 100 + content[33:]
+
+    np.testing.assert_array_equal(
+        decode_image(full, GREY), decode_image(content, GREY)
+    )  # Pillow unpacks 64 MiB at most
+    assert image_pixels(full, GREY) == 28 * 28
+
+
+def test_tags_are_not_written_anew_to_turn_a_photograph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some thousands that takes a tenth of a second."""
+    written: list[Image.Exif] = []
+
+    def tobytes(exif: Image.Exif, *_: int) -> bytes:
+        written.append(exif)
+        return b""
+
+    monkeypatch.setattr(Image.Exif, "tobytes", tobytes)
+    tags = [(ORIENTATION, 6), *((tag, 1) for tag in range(0x4000, 0x4A00))]
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in tags)
+    exif = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    upright = picture(64, 64)
+    content = encoded(upright.transpose(Image.Transpose.ROTATE_90), "PNG")
+    decoded = decode_image(content[:33] + chunk(b"eXIf", exif) + content[33:], COLOUR)
+
+    np.testing.assert_array_equal(decoded, decode_image(encoded(upright, "PNG"), COLOUR))
+    assert not written
 
 
 def test_a_jpeg_of_many_passes_is_refused() -> None:

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from service.api.app import create_app
-from service.api.deadline import deadline
+from service.api.deadline import KeepDeadline, deadline
 from service.metrics import Metrics
 from service.models_file import ModelSettings
 from service.settings import Limits, Settings
@@ -142,6 +142,33 @@ async def test_a_reader_who_stops_taking_a_stream_is_cut_and_its_slots_are_free(
         assert await ask.is_idle()
         assert ask.count("rejections_total", model="stories", reason="reader_stalled") == 1
         assert ask.count("requests_total", model="stories", task="generate", code="499") == 1
+
+
+async def test_a_slow_reader_who_takes_every_piece_is_not_cut_while_comments_wait_for_it_too() -> None:
+    """A piece is always sent before the last one is taken, so that at no moment none waits."""
+    takes, taken = asyncio.Semaphore(0), list[Message]()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        sends: list[asyncio.Future[None]] = []
+        for _ in range(10):
+            sends.append(asyncio.ensure_future(send({"type": "http.response.body"})))
+            await asyncio.sleep(0.05)
+            if len(sends) > 1:
+                takes.release()
+        takes.release()
+        await asyncio.gather(*sends)
+
+    async def receive() -> Message:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
+
+    async def take(message: Message) -> None:
+        await takes.acquire()
+        taken.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
+    await KeepDeadline(app, Limits(stall_timeout_s=0.2))(scope, receive, take)
+
+    assert len(taken) == 10
 
 
 async def test_a_reader_is_cut_at_the_deadline_however_long_it_may_stall(

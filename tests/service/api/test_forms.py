@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from service.api.forms import as_json
 from service.api.keys import key_in
 from service.keys import hash_of
 from tests.service.api.conftest import Client, OpenClient, post
+from tests.service.garbage import frozen
 
 DAN = "Dan loves ice cream & cake. 100 % = all, å “é”."
 FIELDS: dict[str, Any] = {"q": DAN, "source": "en", "target": "sv", "alternatives": "1"}
@@ -77,11 +79,24 @@ def test_fields_that_come_again_are_lists() -> None:
         (b"", rb'{"q": "x", "api_key": "ab\/c\u002Bd"}', "ab/c+d"),  # as PHP and .NET write them
         (b"", rb'{"q": "x", "api_key": "ab\c"}', ""),
         (b"my_api_key=two", b'{"api_key": 5}', ""),
+        (b"", b'{"q": "x", "api_key": "' + b"x" * 510 + b'"}', "x" * 510),
+        (b"", b'{"q": "x", "api_key": "' + b"x" * 511 + b'"}', ""),
+        (b"", b"api_key=" + b"x" * 513, ""),
         (b"", b"", ""),
     ],
 )
 def test_a_key_is_found_in_a_query_a_form_or_an_object(query: bytes, body: bytes, key: str) -> None:
     assert key_in(query, body) == key
+
+
+@pytest.mark.parametrize("key", [b"a" * 513, b"\\a" * 300, b"a" * 600 + b"\\\n"])
+def test_bodies_full_of_keys_that_are_none_take_no_time(key: bytes) -> None:
+    body = (b'"api_key":"' + key) * (2_000_000 // (len(key) + 11))
+    with frozen():
+        started = time.thread_time()
+
+        assert key_in(b"", body) == ""
+        assert time.thread_time() - started < 0.05
 
 
 async def test_libretranslates_clients_may_send_the_key_with_the_fields(

@@ -133,6 +133,8 @@ async def test_what_is_wrong_with_a_schema_is_told_without_rules_that_nobody_sen
         ({"lark": "begin: /a/"}, "start"),
         ({"lark": 'start: "a" b\nb: c'}, "at 2(4)"),  # as the client counts its lines
         ({"lark": "start: <[5]>"}, "lark names a token, <[5]>"),
+        ({"lark": "start: <[0-255,0-255,0-255,0-255,0-255,0-255,0-255]>+"}, "lark names a token, <[0-255,0-255,"),
+        ({"lark": f"start: <|{'a' * 50}|>"}, "lark names a token, <|aaa"),
         ({"lark": 'start: "<|a|>" <|endoftext|>'}, "lark names a token, <|endoftext|>"),
     ],
 )

@@ -12,7 +12,9 @@ import base64
 import io
 import json
 import math
+import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +55,24 @@ def raw(model: str, field: str, value: bytes) -> bytes:
     return b'{"model": "%s", "%s": %s}' % (model.encode(), field.encode(), value)
 
 
-def picture(pixels: int) -> str:
+def picture(pixels: int, beside: bytes = b"") -> str:
+    """Return a PNG in base64, with further chunks behind its header."""
     content = io.BytesIO()
     Image.new("L", (pixels, pixels)).save(content, "PNG")
-    return base64.b64encode(content.getvalue()).decode()
+    header, rest = content.getvalue()[:33], content.getvalue()[33:]
+    return base64.b64encode(header + beside + rest).decode()
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    """Return a part of a PNG."""
+    return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
+
+
+PACKED = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(2**20 - 8), 9))
+TAGS = chunk(
+    b"eXIf",
+    b"II*\0" + struct.pack("<IH", 8, 2600) + b"".join(struct.pack("<HHII", 0x112 + n, 3, 1, 6) for n in range(2600)),
+)
 
 
 WORST = {
@@ -183,6 +199,9 @@ WORST = {
         ),
     ),
     "a large image": ("/classify", body("fashion", input=picture(4000))),
+    "images with packed texts": ("/classify", body("fashion", input=[picture(8, PACKED * 30)] * 40)),
+    "images with thousands of tags": ("/classify", body("fashion", input=[picture(8, TAGS)] * 40)),
+    "images of many parts": ("/classify", body("fashion", input=[picture(8, chunk(b"tEXt", b"a\0") * 2000)] * 40)),
     "a book to tag": ("/tag", body("entities", input="word " * (SIZE // 5))),
     "many windows": ("/tag", body("entities", input="a b c. " * 4_000, aggregation="average")),
     "many windows with answers": ("/answer", body("answers", question="who?", context="a b c. " * 4_000, top_k=100)),
@@ -222,6 +241,7 @@ ANSWERED = {
     *("attention to show", "vectors to show", "contributions", "tokens to show", "small texts to show", "ids to show"),
     *("tokens to show in TEI's form", "as many vectors as are allowed", "as many labels as are allowed"),
     *("as many questions as are allowed", "as many choices as are allowed", "a large image"),
+    *("images with packed texts", "images with thousands of tags", "images of many parts"),
     *("completions with log probabilities", "messages with log probabilities", "choices with log probabilities"),
     *("a response with log probabilities", "a large unused tool"),
     *("stop texts", "ids that end a search", "rows of tokens that come once"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
 import signal
@@ -267,7 +268,13 @@ def test_a_grammar_whose_trial_was_killed_is_tried_again(
     def late(command: list[str], **how: Any) -> Any:
         raise subprocess.TimeoutExpired(command, 15.0)
 
-    for unlucky in (killed, late):
+    def refused(command: list[str], **how: Any) -> Any:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def without_threads(command: list[str], **how: Any) -> Any:
+        return subprocess.CompletedProcess(command, 1, "", "RuntimeError: can't start new thread")
+
+    for unlucky in (killed, late, refused, without_threads):
         monkeypatch.setattr(subprocess, "run", unlucky)
         with pytest.raises(ServerOverloaded, match="try again"):
             loop.run_until_complete(ask(task, grammar))

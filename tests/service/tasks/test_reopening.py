@@ -23,7 +23,7 @@ from service.models_file import ModelSettings
 from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, GenerateResponse, Response
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
-from service.tasks.reopening import MAX_FAILED, ReopenedTask, must_be_replaced, reopen_failed
+from service.tasks.reopening import HANGS_S, MAX_FAILED, ReopenedTask, must_be_replaced, reopen_failed
 from tests.conftest import TinyPackage
 from tests.service.api.conftest import series
 from tests.service.clock import Clock
@@ -348,6 +348,24 @@ async def test_a_model_that_is_being_opened_for_the_last_time_is_not_lost(
     assert classifier.is_progressing
     for end in ends:
         await end()
+
+
+async def test_a_model_whose_opening_hangs_waits_for_another_process(
+    tasks: list[ReopenedTask], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier, may_open, load = tasks[0], threading.Event(), tasks[0]._load
+    monkeypatch.setattr(classifier, "_load", lambda: (may_open.wait(10), load())[1])
+    end = await stuck(classifier)
+    assert not is_to_be_replaced(tasks) and not classifier.is_lost
+    clock.now += HANGS_S - 1
+    assert not is_to_be_replaced(tasks)
+    clock.now += 1
+
+    assert is_to_be_replaced(tasks) and classifier.is_lost
+    await end()
+    await asyncio.wait_for(classifier.close(), 5)
+    may_open.set()
+    await opened(classifier)
 
 
 async def test_a_process_whose_only_model_fails_is_replaced(sentiment: TinyPackage) -> None:

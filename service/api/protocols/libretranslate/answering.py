@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from model.package import Languages
 from service.api.calls import Calls
 from service.api.invalid import naming, native
+from service.api.observing import observed
 from service.api.protocols.libretranslate.schemas import (
     DetectedLanguage,
     DetectRequest,
@@ -67,6 +68,7 @@ def _percent(score: float) -> float:
 async def detect(calls: Calls, request: DetectRequest) -> list[DetectedLanguage]:
     """Return the languages that a text may be in, of those that are translated here, the likeliest first."""
     calls.find(None, "translate")
+    observed().task = "detect"
     names = dict.fromkeys(name for known in known_languages(calls) for name in known.names)
     guesses = await asyncio.to_thread(lambda: Detector(names).guesses(request.q))
     codes = _codes(calls)
