@@ -52,7 +52,7 @@ FIGURES: Mapping[str, Callable[[Sequence[int]], float]] = {
     **dict.fromkeys(("memory", "threads", "files"), statistics.median),
     "descriptors": min,
 }
-SESSION = re.compile(r"/tmp/ray/session_[\d_-]+")  # what Ray writes goes there
+SESSION = re.compile(r"/tmp/(?:trifold-\w+/)?ray/session_[\d_-]+")  # what Ray writes goes there
 
 
 @dataclass(frozen=True)

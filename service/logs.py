@@ -132,8 +132,9 @@ def own_stderr() -> Path | None:
     number = sys.__stderr__.fileno() if sys.__stderr__ else 2
     if stat.S_ISSOCK(os.fstat(number).st_mode):
         logging.getLogger(__name__).warning(
-            "stderr is a socket, which replicas cannot open, so their lines are in Ray's files "
-            "(/tmp/ray/session_latest/logs/worker-*.err) alone; TRIFOLD_LOG_TO names a file for the lines of all"
+            "stderr is a socket, which replicas cannot open, so their lines are in Ray's files (/tmp/trifold-%s/ray/"
+            "session_latest/logs/worker-*.err) alone; TRIFOLD_LOG_TO names a file for the lines of all",
+            os.getuid(),
         )
         return None
     fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)

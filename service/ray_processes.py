@@ -10,6 +10,10 @@ second. The autoscaler's monitor has no nodes to add, but the number of nodes in
 from __future__ import annotations
 
 import logging
+import os
+import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ from service.startup import SHORT_PLACE
 
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
-LONGEST_PLACE = 32  # characters, to which Ray adds some 70
+LONGEST_PLACE = 32  # characters, to which "/ray" comes, and Ray adds some 70
 TRIES = 3  # Ray gives its own processes half a minute, which is little on a machine that is busy with others
 
 logger = logging.getLogger(__name__)
@@ -59,7 +63,7 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
                     log_to_driver=False,
                     configure_logging=False,
                     object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=_ray_folder(),
+                    _temp_dir=str(ray_folder()),
                     _metrics_export_port=metrics_port,
                 )
             break
@@ -73,11 +77,21 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
         end(check_alive=False)
 
 
-def _ray_folder() -> str | None:
-    """Return where Ray is to put its files, if its own place is too long for sockets, or not in ASCII."""
-    place = get_default_system_temp_dir()
-    is_fit = len(place) <= LONGEST_PLACE and place.isascii()
-    return None if is_fit else str(Path(SHORT_PLACE, "ray"))
+def ray_folder() -> Path:
+    """Return where Ray is to put its files: in a folder of this user's alone, as Ray lets all write into its own.
+
+    It is made if it is not there. Where Ray's usual place is too long for sockets, or not in ASCII, it is elsewhere.
+    """
+    name = f"trifold-{os.getuid()}"
+    own = Path(get_default_system_temp_dir(), name)
+    if len(str(own)) > LONGEST_PLACE or not str(own).isascii():
+        own = Path(SHORT_PLACE, name)
+    with suppress(FileExistsError):
+        own.mkdir(mode=0o700)
+    status = own.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        own = Path(tempfile.mkdtemp(prefix="trifold-", dir=own.parent))  # somebody else was there before
+    return own / "ray"
 
 
 def ray_lives() -> bool:

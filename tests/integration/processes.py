@@ -17,7 +17,7 @@ from deploy.monitoring.local import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 READY_WITHIN_S = 240
-RAY = Path("/tmp/ray")  # where Ray puts its logs unless it is told otherwise
+RAY = Path(f"/tmp/trifold-{os.getuid()}/ray")  # where Ray puts its logs
 
 
 def own_ports() -> dict[str, str]:

@@ -1,0 +1,61 @@
+"""Ray's files are where no other user of the machine may write."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.ray_processes import LONGEST_PLACE, ray_folder
+from service.startup import SHORT_PLACE
+
+NAME = f"trifold-{os.getuid()}"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Ray's usual place, as short as it is elsewhere."""
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE, prefix="t") as folder:
+        monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: folder)
+        yield Path(folder)
+
+
+def mode(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
+
+
+def test_rays_folder_lies_in_one_that_nobody_else_may_enter_and_is_the_same_the_next_time(place: Path) -> None:
+    first, second = ray_folder(), ray_folder()
+
+    assert first == second == place / NAME / "ray"
+    assert mode(first.parent) == 0o700
+
+
+@pytest.mark.parametrize("taken", ["open to all", "a link", "a file"])
+def test_what_somebody_else_may_have_put_there_is_not_used(place: Path, taken: str) -> None:
+    own = place / NAME
+    if taken == "open to all":
+        own.mkdir()
+        own.chmod(0o777)
+    elif taken == "a link":
+        (place / "elsewhere").mkdir(mode=0o700)
+        own.symlink_to(place / "elsewhere")
+    else:
+        own.touch()
+
+    found = ray_folder()
+    assert found.parent != own and found.parent.parent == place and mode(found.parent) == 0o700
+
+
+@pytest.mark.parametrize("name", ["x" * LONGEST_PLACE, "größe"])
+def test_a_place_that_is_too_long_for_sockets_or_not_in_ascii_is_not_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: str(place / name))
+    monkeypatch.setattr("service.ray_processes.SHORT_PLACE", str(place))
+
+    assert ray_folder() == place / NAME / "ray"
