@@ -13,6 +13,7 @@ from model.checkpoints.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 ADAPTER_FILE = "adapter_config.json"  # of PEFT
+MAX_HEADER_BYTES = 100_000_000  # of a safetensors file, as its library has it
 TRAINERS = "checkpoint-"  # and a number of steps: what a Trainer calls the folders in its own
 SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
 
@@ -99,7 +100,10 @@ def count_numbers(paths: Sequence[Path]) -> dict[str, int]:
     for path in paths:
         with path.open("rb") as file:
             try:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+                length = int.from_bytes(file.read(8), "little")
+                if length > MAX_HEADER_BYTES:
+                    raise ValueError(length)
+                header = json.loads(file.read(length))
                 for tensor in (tensor for name, tensor in header.items() if name != "__metadata__"):
                     counts[tensor["dtype"]] = counts.get(tensor["dtype"], 0) + math.prod(tensor["shape"])
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property, lru_cache
 from threading import Lock
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from langcodes import Language, standardize_tag
 from pydantic import Field, model_validator
 
 from model.package.part import Part, TokenId
 
+# A language as a model calls it, as en, deu_Latn, zh-Hans, en_XX; HAProxy reads a word of a line for each.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
 MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
 PARSING = Lock()  # a tag that is looked up must not be forgotten meanwhile
 
@@ -23,8 +25,8 @@ class Languages(Part):
     words (`prefixes`).
     """
 
-    directions: list[tuple[str, str]] = Field([], description="(source, target); none: any to any other")
-    ids: dict[str, TokenId] = Field({}, description="language → its token")
+    directions: list[tuple[Name, Name]] = Field([], description="(source, target); none: any to any other")
+    ids: dict[Name, TokenId] = Field({}, description="language → its token")
     source_begins_with: Literal["source", "target"] | None = Field(
         None, description="whose token stands before the source's text"
     )

@@ -103,6 +103,13 @@ def test_a_language_whose_token_is_needed_must_have_one(values: dict[str, Any], 
         Languages(**values)
 
 
+@pytest.mark.parametrize("name", ["de evil\nen>fr", "d" * 33, "", "de fr", "größe"])
+def test_a_language_is_called_by_one_short_word(name: str) -> None:
+    for values in ({"directions": [("en", name)]}, {"directions": [(name, "en")]}, {"ids": {"en": 1, name: 2}}):
+        with pytest.raises(ValidationError, match="should match pattern"):
+            Languages.model_validate(values)
+
+
 def test_tags_that_anybody_asks_for_are_not_kept_for_ever() -> None:
     for number in range(MAX_KNOWN + 100):
         standard_tag(f"fr-x-a{number:07x}")
