@@ -35,10 +35,10 @@ def test_a_language_is_known_by_all_its_names_where_they_mean_one_alone(
 
 
 def test_codes_are_the_shortest_tags_that_mean_one_language_alone() -> None:
-    names = ["eng_Latn", "zho_Hans", "zho_Hant", "pt", "pt_BR", "nobody's"]
+    names = ["eng_Latn", "zho_Hans", "zho_Hant", "pt", "pt_BR", "nobodys"]
     languages = Languages(ids={name: place for place, name in enumerate(names)})
 
-    assert list(languages.codes.values()) == ["en", "zh-Hans", "zh-Hant", "pt", "pt-BR", "nobody's"]
+    assert list(languages.codes.values()) == ["en", "zh-Hans", "zh-Hant", "pt", "pt-BR", "nobodys"]
     assert [languages.known_as(code) for code in languages.codes.values()] == names
 
 
