@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.package import Languages
+from model.package.languages import NAME
 
 # Special tokens that stand for a language: M2M100's __en__, mBART-50's en_XX, NLLB's eng_Latn.
 NAMES = (re.compile(r"__([a-z]{2,3})__"), re.compile(r"([a-z]{2}_[A-Z]{2})"), re.compile(r"([a-z]{3}_[A-Z][a-z]{3})"))
@@ -27,6 +28,10 @@ def read_languages(
     M2M100 by all else that its files say, is asked for the target before the source. Raises `CheckpointError` where
     languages are given that are not among the tokens'.
     """
+    if wrong := [language for language in given or () if not NAME.fullmatch(language)]:
+        raise CheckpointError(
+            f"{wrong[0]!r} is no name of a language; it is a word of Latin letters, as en or deu_Latn"
+        )
     known = _special(tokenizer)
     if len(known) > 1:
         asked_by = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Annotated, Literal, Self
@@ -12,7 +13,8 @@ from pydantic import Field, model_validator
 from model.package.part import Part, TokenId
 
 # A language as a model calls it, as en, deu_Latn, zh-Hans, en_XX; HAProxy reads a word of a line for each.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}$")
+Name = Annotated[str, Field(pattern=NAME)]
 MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
 PARSING = Lock()  # a tag that is looked up must not be forgotten meanwhile
 

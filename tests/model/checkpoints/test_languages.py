@@ -79,6 +79,8 @@ def test_a_translator_of_one_direction_has_no_tokens_for_it() -> None:
 
     assert languages is not None and languages.directions == [("en", "de")]
     assert languages.first_of_source("en", "de") == [] and languages.first_of_target("de") is None
+    with pytest.raises(CheckpointError, match="'en de' is no name of a language; it is a word"):
+        read_languages(tokenizer_with(), ("en de", "fr"))
 
 
 def test_small_100_is_asked_for_the_target_before_the_source() -> None:
