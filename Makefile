@@ -1,6 +1,6 @@
 # serve: run the service.  test: the tests.  test-clients: with a client that needs an environment of its own.
 # parity: more tests, families of checkpoints against transformers.  fuzz: thousands of bodies made from /openapi.json.
-# check: format, lint, types.  packages: train the bundled models.
+# sanitize: the operators in C++ under AddressSanitizer and UndefinedBehaviorSanitizer.  check: format, lint, types.  packages: train the bundled models.
 # bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users who classify, embed, generate and translate, against a running service.
 # sweep: which rate of requests a running service bears.
 # hostile: polite users of all tasks beside hostile clients, on a service of its own.
@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test test-clients parity fuzz check packages bench bench-engine load sweep hostile chaos manifests
+.PHONY: serve test test-clients parity fuzz sanitize check packages bench bench-engine load sweep hostile chaos manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -27,6 +27,12 @@ parity: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m pytest -m fuzz -s tests/service/api/test_any_body.py
+
+# Leaks are not looked for: Python and its packages have some of their own.
+sanitize: $(VENV)/.dev
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -q -p no:xdist -p tests.sanitizers tests/service/engine/native
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -57,7 +57,8 @@ class PrefixCache:
     def add(self, ids: Sequence[int]) -> list[tuple[int, Block]]:
         """Take in the whole blocks of ids that a step computes; return the new ones and where each begins.
 
-        The step fills them before the next one is scheduled.
+        The step fills them before the next one is scheduled. Of a prompt that is longer than all blocks only the
+        beginning is kept: its end would push itself out, and be copied anew with each of its chunks.
         """
         chain = self._known(ids)
         keys, added = [key for key, _ in chain], []
@@ -90,7 +91,9 @@ class PrefixCache:
             self._blocks.move_to_end(key)
 
     def _cut(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
-        ends = range(BLOCK_TOKENS, len(ids) + 1, BLOCK_TOKENS) if self.max_blocks else ()
+        """Return the blocks of ids that there can be room for."""
+        kept = min(len(ids), self.max_blocks * BLOCK_TOKENS)
+        ends = range(BLOCK_TOKENS, kept + 1, BLOCK_TOKENS)
         return [tuple(ids[end - BLOCK_TOKENS : end]) for end in ends]
 
     def clear(self) -> None:

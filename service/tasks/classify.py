@@ -8,7 +8,7 @@ from service.errors import EmptyInput, InvalidRequest
 from service.schemas import ClassifyRequest, ClassifyResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
 from service.tasks.scores import classifications, label_scores, softmax
-from service.tasks.texts import check_copies, check_size
+from service.tasks.texts import check_copies, check_size, read_of
 
 
 class Classify:
@@ -95,8 +95,9 @@ class Classify:
         sizes = [_size(template or entailment.template, label) for label in labels]
         check_size(max(sizes), self._encoder.limit, "labels")
         check_copies(sum(sizes), "labels")
-        if request.windows:  # each text is encoded anew beside each label
-            check_copies(len(labels) * sum(len(text) for (text,) in given), "labels")
+        limit = self._encoder.limit
+        read = sum(len(text) if request.windows else read_of(text, limit) for (text,) in given)
+        check_copies(len(labels) * read, "labels")  # each text is encoded anew beside each label
         return entailment
 
 

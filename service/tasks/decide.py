@@ -12,7 +12,7 @@ from service.errors import InvalidRequest
 from service.schemas import DecideRequest, DecideResponse, Question, Usage
 from service.tasks.encoder import Encoder, Reading, Texts
 from service.tasks.scores import activate, label_scores, softmax
-from service.tasks.texts import check_copies
+from service.tasks.texts import check_copies, read_of
 
 
 class Decide:
@@ -33,8 +33,10 @@ class Decide:
                 "questions",
             )
         if self._way != "labels":
-            self._encoder.check_rows(sum(len(question.options) for question in answerable), "questions")
-            check_copies(sum(map(_count_characters, answerable)), "questions")
+            options = sum(len(question.options) for question in answerable)
+            self._encoder.check_rows(options, "questions")
+            read = options * read_of(request.input, self._encoder.limit)
+            check_copies(read + sum(map(_count_characters, answerable)), "questions")
         rows = self._read_texts(request, answerable)
         reading = Reading(truncate=request.truncate, cut_part=int(self._way == "relevance"), repeated_param="questions")
         with self._encoder.admit(client, rows, reading) as permit:

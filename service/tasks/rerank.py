@@ -54,6 +54,7 @@ class Rerank:
     async def _score_pairs(self, request: RerankRequest, documents: list[str], client: str) -> tuple[Array, int]:
         """Return the scores (N,) of documents, each read beside the query, and the tokens read."""
         check_characters(request.query, self._encoder.limit, "query")
+        check_copies(len(documents) * len(request.query), "query")  # which is encoded anew beside each document
         if request.activation == "softmax":
             raise InvalidRequest(
                 "activation is softmax, by which a score alone is always 1; send sigmoid or none", "activation"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from model.package import PackageTokenizer
@@ -103,8 +104,9 @@ async def one_shot_inputs(
     name the field `param` for a single text or for the one that is cut, and `repeated_param` for the other.
     `inputs_per_text` inputs in a row are of one text of the request.
     """
-    if truncate:
-        inputs = [tuple(with_fewer_characters(text, limit, side) for text in texts) for texts in inputs]
+    if truncate:  # each text once, however many it stands beside
+        shorter = {text: with_fewer_characters(text, limit, side) for text in set(chain.from_iterable(inputs))}
+        inputs = [tuple(shorter[text] for text in texts) for texts in inputs]
     among = len(inputs) // inputs_per_text
     cut = 1 if only is None else only
     for place, texts in enumerate(inputs):
@@ -179,6 +181,11 @@ def check_size(characters: int, limit: int, param: str, where: str = "") -> None
     most = limit * MAX_CHARACTERS_PER_TOKEN
     if characters > most:
         raise TooLong(f"{param} has {characters} characters{where}; the limit is {limit} tokens, or {most}", param)
+
+
+def read_of(text: str, limit: int) -> int:
+    """Return how many characters of a text are encoded, at most, that is refused or cut beyond `limit` tokens."""
+    return min(len(text), limit * MAX_CHARACTERS_PER_TOKEN)
 
 
 def check_copies(characters: int, param: str) -> None:

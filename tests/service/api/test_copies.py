@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from service.tasks.texts import MAX_COPIED
+from model.package.part import Side
+from service.tasks.texts import MAX_COPIED, with_fewer_characters
 from tests.conftest import TinyPackage, with_manifest
 from tests.service.api.conftest import OpenClient
 
@@ -74,6 +75,43 @@ async def test_what_is_repeated_too_often_is_refused_before_it_is_made(open_clie
     assert response.status_code in {413, 422}
     assert response.json()["error"]["param"] == param
     assert most_bytes < MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("package", "path", "body", "param"),
+    [
+        ("entailment", "/classify", {"input": "a " * 300, "labels": ["a"] * 100, "truncate": True}, "labels"),
+        ("entailment", "/classify", {"input": "a" + " " * 300, "labels": ["a"] * 100}, "labels"),
+        ("entailment", "/v1/decisions", {"input": "a " * 300, "questions": [QUESTION], "truncate": True}, "questions"),
+        ("ranker", "/rerank", {"query": "a" + " " * 300, "documents": ["a"] * 100}, "query"),
+    ],
+)
+async def test_a_text_counts_once_for_each_that_it_is_read_beside(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, package: str, path: str, body: dict[str, Any], param: str
+) -> None:
+    monkeypatch.setattr("service.tasks.texts.MAX_COPIED", 20_000)
+    async with open_client(package) as client:
+        response = await client.post(path, json=body)
+
+    assert response.status_code in {413, 422}
+    assert response.json()["error"]["param"] == param and "the limit is 20000 for one request" in response.text
+
+
+async def test_a_text_that_is_read_beside_many_is_cut_once(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut: list[str] = []
+
+    def counted(text: str, limit: int, side: Side) -> str:
+        cut.append(text)
+        return with_fewer_characters(text, limit, side)
+
+    monkeypatch.setattr("service.tasks.texts.with_fewer_characters", counted)
+    async with open_client("entailment") as client:
+        body = {"input": "a " * 300, "labels": [f"label {number}" for number in range(50)], "truncate": True}
+        response = await client.post("/classify", json=body)
+
+    assert response.status_code == 200 and len(cut) == 51
 
 
 async def test_what_is_repeated_in_an_answer_is_counted_before_it_is_written(open_client: OpenClient) -> None:

@@ -69,3 +69,11 @@ def test_a_cache_of_no_blocks_knows_nothing() -> None:
     cache = PrefixCache(0)
 
     assert add(cache, ids(3)) == [] and cache.match(ids(3)) == [] and len(cache) == 0
+
+
+def test_of_a_prompt_that_is_longer_than_the_cache_each_block_is_added_once() -> None:
+    cache, prompt = PrefixCache(4), ids(9, tail=5)
+    added = [add(cache, prompt[:stop]) for stop in range(2 * BLOCK_TOKENS, len(prompt), 2 * BLOCK_TOKENS)]
+
+    assert added == [[0, BLOCK_TOKENS], [2 * BLOCK_TOKENS, 3 * BLOCK_TOKENS], [], []]
+    assert len(cache.match(prompt)) == 4
