@@ -12,6 +12,7 @@ from service.api.observing import observed
 from service.errors import DeadlineExceeded
 from service.settings import Limits
 
+PIECE = 2**16  # bytes of an answer, as many as the server holds for a reader before it waits
 LAST_WORDS_S = 1.0  # within which a request that is over says so; then it is cut
 READER_STALLED = "reader_stalled"  # the reason in metrics and logs; the reader itself learns nothing
 
@@ -76,7 +77,21 @@ class _Clock:
         self.has_begun = self.is_reader_late = False
 
     async def send(self, message: Message) -> None:
-        """Send a message; whoever waits for it to be taken is watched."""
+        """Send a message; whoever waits for it to be taken is watched.
+
+        A large one goes in pieces, and an empty one behind them: the server waits for a reader before a piece, so that
+        a request is over when its reader has taken nearly all, and not when the server has it.
+        """
+        body = message.get("body", b"")
+        if len(body) <= PIECE:
+            await self._send_piece(message)
+            return
+        for start in range(0, len(body), PIECE):
+            await self._send_piece({**message, "body": body[start : start + PIECE], "more_body": True})
+        if not message.get("more_body", False):
+            await self._send_piece({**message, "body": b""})
+
+    async def _send_piece(self, message: Message) -> None:
         self.has_begun = True
         if not self._sending:
             self._sending_since = self._loop.time()

@@ -21,6 +21,8 @@ from service.turns import Turn
 logger = logging.getLogger(__name__)
 
 BODIES_UNDER_WAY = 64  # as large as they may be
+LARGE_BODY = 2**16  # bytes; as many smaller ones as requests that may run at a time come to a quarter of a gigabyte
+LARGE_BODIES = 128  # as large as they may be, and their values six times as large, until they are answered
 MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousands of them
 
 
@@ -101,15 +103,29 @@ class ShedLoad:
 
 @dataclass
 class BodyLimits:
-    """How large a body may be, how long it may take to come, and how much may be here of bodies that are not whole.
+    """How large a body may be, how long it may take to come, and how much may be here of all bodies.
 
-    The last is as much as `BODIES_UNDER_WAY` of the largest: who opens many connections and sends slowly would fill the
-    memory before any key is known.
+    Of those that are not whole that is as much as `BODIES_UNDER_WAY` of the largest: who opens many connections and
+    sends slowly would fill the memory before any key is known. Of those that are answered `LARGE_BODIES`: queues count
+    what is to be computed, which a body of other things is not.
     """
 
     max_bytes: int
     timeout_s: float
     under_way: int = field(default=0, init=False)  # bytes that are here of bodies that are not whole
+    large: int = field(default=0, init=False)  # bytes of large bodies whose requests are not answered yet
+
+    def take(self, body: bytes) -> int:
+        """Count a large body, until the size that this returns is given back; raises `ServerOverloaded`."""
+        size = len(body) if len(body) > LARGE_BODY else 0
+        if size and self.large + size > LARGE_BODIES * self.max_bytes:
+            raise ServerOverloaded("too many large bodies are being answered at once; try again")
+        self.large += size
+        return size
+
+    def give_back(self, size: int) -> None:
+        """Count a body no longer."""
+        self.large -= size
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
         """Return a request's body; raises `TooLarge`, `RequestTimeout`, `ServerOverloaded`, `ClientDisconnect`."""
@@ -158,13 +174,17 @@ class LimitBody:
             return
         try:
             body = await self._limits.read(scope, receive)
+            size = self._limits.take(body)
         except ClientDisconnect:
             observed().has_left = True
             return
         except ServiceError as error:
             await error_response(error)(scope, receive, send)
             return
-        await self._app(scope, replay(body, receive), send)
+        try:
+            await self._app(scope, replay(body, receive), send)
+        finally:
+            self._limits.give_back(size)
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

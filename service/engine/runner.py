@@ -34,8 +34,8 @@ from service.engine.session import Session, SessionOptions
 logger = logging.getLogger(__name__)
 
 # Tokens of a prompt whose logits are computed together. Fewer make smaller products, which are slower; more logits than
-# 25 MB (at 50k words) are memory that is touched for the first time at every run, which is slower still.
-LOGPROB_TOKENS = 128
+# 25 MB are memory that is touched for the first time at every run, which is slower still.
+LOGPROB_TOKENS, LOGPROB_LOGITS = 128, 128 * 50_000
 FEW_TOKENS = 32  # in quarters: less padding than a run of the graph is worth
 
 
@@ -229,8 +229,9 @@ class Runner:
         alternatives = sequence.decoding.params.prompt_logprobs
         assert alternatives is not None
         start, end = sequence.computed, sequence.computed + chunk.tokens
+        most = max(2, min(LOGPROB_TOKENS, LOGPROB_LOGITS // self._vocab_size))
         while start < end:
-            stop = end if end - start <= LOGPROB_TOKENS + 1 else start + LOGPROB_TOKENS
+            stop = end if end - start <= most + 1 else start + most
             piece = sequence.prompt_ids[start:stop] + [self._pad] * (2 - (stop - start))  # as in _fill
             past, length, positions = np.array([start]), np.array([stop - start]), np.arange(stop - start)[None]
             logits = self._compute(np.array([piece]), past, length, positions, sequence.slots[0], wanted=True)

@@ -12,6 +12,7 @@ from service.schemas.request import MAX_INT32, Ids, few_entries
 
 StopText = Annotated[str, Field(max_length=256)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+MAX_STOP_IDS = 64
 MAX_BIASES = 300
 
 
@@ -41,7 +42,9 @@ class SamplingRequest(DecodingRequest):
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = Field(
         None, description="texts that end a choice; they are left out of it"
     )
-    stop_ids: Ids = Field([], max_length=64, description="token ids that end a choice, beside the model's own")
+    stop_ids: Ids = Field(
+        [], max_length=MAX_STOP_IDS, description="token ids that end a choice, beside the model's own"
+    )
     ignore_eos: bool = Field(False, description="go on to max_tokens: the model's own ends may not come")
     seed: int | None = Field(None, ge=0, lt=2**63, description="same seed, same text")
     n: int = Field(1, ge=1, le=MAX_INT32, description="choices for each prompt")

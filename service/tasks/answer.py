@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from service.engine.admission import Permit
 from service.errors import EmptyInput, InvalidRequest
 from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
@@ -9,6 +10,7 @@ from service.tasks.pool import CHARACTERS_PER_READ_TOKEN
 from service.tasks.spans import Spans, answers, best_spans
 from service.tasks.texts import as_list, check_characters, check_copies
 
+SPANS_PER_CHARACTER = 16  # that are compared while one character is encoded, for the pool
 CANDIDATES = 8  # times the answers that are asked for: of each window, as several may be parts of the same words
 
 
@@ -30,21 +32,27 @@ class Answer:
             results: list[Answers] = []
             characters = 0
             for (_, context), found in zip(pairs, windows, strict=True):
-                size = len(found.text.ids) * CHARACTERS_PER_READ_TOKEN
-                results.append(await self._encoder.pool.run(permit, size, self._answers, context, found, request))
+                results.append(await self._answers(permit, context, found, request))
                 characters += sum(len(span.text) for span in results[-1].answers)
                 check_copies(characters, "top_k")
         return AnswerResponse(model=self._manifest.name, results=results, usage=Usage(prompt_tokens=tokens))
 
-    def _answers(self, context: str, windows: Windows, request: AnswerRequest) -> Answers:
-        """Return the best answers of all windows; there is none as surely as the window that doubts it most says so."""
+    async def _answers(self, permit: Permit, context: str, windows: Windows, request: AnswerRequest) -> Answers:
+        """Return the best answers of all windows; there is none as surely as the window that doubts it most says so.
+
+        Each window is a piece of work by itself, as a context may have hundreds.
+        """
+        pool, text = self._encoder.pool, windows.text
         found: list[Spans] = []
         no_answer = 1.0
+        count, most = CANDIDATES * request.top_k, request.max_answer_tokens
         for row, window in zip(windows.rows, windows.ranges, strict=True):
-            spans, none = best_spans(row, windows.text, window, CANDIDATES * request.top_k, request.max_answer_tokens)
+            size = len(window) * max(CHARACTERS_PER_READ_TOKEN, min(most, len(window)) // SPANS_PER_CHARACTER)
+            spans, none = await pool.run(permit, size, best_spans, row, text, window, count, most)
             found.append(spans)
             no_answer = min(no_answer, none)
-        best = answers(context, windows.text, found, request.top_k)
+        size = len(text.ids) * CHARACTERS_PER_READ_TOKEN
+        best = await pool.run(permit, size, answers, context, text, found, request.top_k)
         if request.no_answer:
             best = sorted([*best, Span("", no_answer, 0, 0)], key=lambda span: -span.score)[: request.top_k]
         return Answers(answers=best, no_answer_score=no_answer)

@@ -86,8 +86,10 @@ async def in_parts(
     made: list[Made] = []
     cost = cost_of(inputs) if cost is None else cost
     for start in range(0, len(inputs), ROWS_AT_ONCE):
-        rows = await encoder.run(permit, inputs[start : start + ROWS_AT_ONCE], cost)
-        made += await encoder.pool.run(permit, sum(row.size for row in rows) // WORDS_PER_CHARACTER, make, rows)
+        some = inputs[start : start + ROWS_AT_ONCE]
+        async with encoder.by_word.hold(len(some) * encoder.manifest.vocab_size):
+            rows = await encoder.run(permit, some, cost)
+            made += await encoder.pool.run(permit, sum(row.size for row in rows) // WORDS_PER_CHARACTER, make, rows)
     return made
 
 

@@ -17,6 +17,7 @@ from service.engine.inputs import TextInput
 from service.errors import EmptyInput, InvalidRequest, TooLarge
 from service.schemas import Response
 from service.settings import Limits
+from service.tasks.held import Held
 from service.tasks.long_texts import LongText, TooManyTokens, encode_long
 from service.tasks.pool import Pool
 from service.tasks.texts import check_ids, check_length, expected_tokens, no_tokens, one_shot_inputs, truncated, which
@@ -24,6 +25,7 @@ from service.turns import Turn
 
 Texts = tuple[str, ...]  # one, or a pair
 
+WEIGHTS_HELD = 2**26  # numbers: a quarter of a gigabyte
 OVERLAP_DIVISOR = 4  # neighbouring windows share a quarter of their text, unless a request says otherwise
 REPEATED_DIVISOR = 2  # what every window repeats (a question, a prompt) takes half of it at most
 
@@ -67,6 +69,7 @@ class Encoder:
         self.manifest, self.tokenizer, self.pool = manifest, tokenizer, pool
         self.limit = manifest.limits.max_input_tokens
         self._batcher, self._max_rows, self._max_windows = batcher, limits.max_rows, limits.max_inputs
+        self.by_word = Held(WEIGHTS_HELD)  # answers with a number for each word of the vocabulary, until they are read
 
     def admit(self, client: str, texts: Sequence[Texts], reading: Reading) -> Permit:
         """Let a request in by what its texts are expected to cost; raises `Overloaded`, `TooLarge`."""

@@ -114,9 +114,11 @@ class Fill:
         found: list[list[Candidate]] = []
         cost = cost_of(inputs)
         for some in _few(inputs):
-            for item, logits in zip(some, await self._encoder.run(permit, some, cost), strict=True):
-                size = logits[: len(item.places)].size // TOKENS_PER_CHARACTER
-                found += await self._encoder.pool.run(permit, size, self._likeliest, logits[: len(item.places)], wanted)
+            async with self._encoder.by_word.hold(sum(len(item.places) for item in some) * self._manifest.vocab_size):
+                for item, logits in zip(some, await self._encoder.run(permit, some, cost), strict=True):
+                    rows = logits[: len(item.places)]
+                    size = rows.size // TOKENS_PER_CHARACTER
+                    found += await self._encoder.pool.run(permit, size, self._likeliest, rows, wanted)
         return iter(found)
 
     def _likeliest(self, logits: Array, wanted: Wanted) -> list[list[Candidate]]:

@@ -30,6 +30,7 @@ from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
 from service.tasks.said import whole_calls
 from service.tasks.task import check_beam_size, check_memory, not_for
+from service.tasks.texts import check_copies
 from service.tasks.tools.calling import check_calling, grammar_of
 from service.turns import Turn
 
@@ -167,6 +168,9 @@ class Generate:
         self, request: GenerateRequest, prompts: list[Prompt], permit: Permit
     ) -> AsyncGenerator[Piece, None]:
         """Yield the pieces of all choices as they come: a search brings all of a prompt's, sampling one by one."""
+        if request.echo:  # before each of its choices
+            read = (len(prompt.ids) if prompt.text is None else len(prompt.text) for prompt in prompts)
+            check_copies(request.n * sum(read), "echo")
         self._check_logprobs(request, prompts)
         choices, turn = [], Turn()
         grammars = await self._grammars_of(request, prompts, permit)

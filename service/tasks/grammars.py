@@ -29,7 +29,9 @@ from service.tasks.pool import SMALL, Pool
 
 logger = logging.getLogger(__name__)
 
-KEPT = 64  # compiled grammars of a model; usual ones take up to a megabyte
+# Compiled grammars of a model, and their characters. Usual ones take up to a megabyte, much used ones of thousands of
+# choices twenty.
+KEPT, KEPT_CHARACTERS = 32, 2**18
 SHOWN = 300  # characters of what is wrong
 
 # JSON on one line: a model that knows little of JSON would fill its answer with white space. Without \u, by which a key
@@ -119,7 +121,7 @@ class Grammars:
                 raise ServerOverloaded("the grammar could not be compiled in time; try again") from None
             self._kept[lark] = found
         self._kept.move_to_end(lark)
-        if len(self._kept) > KEPT:
+        while len(self._kept) > KEPT or sum(map(len, self._kept)) > max(KEPT_CHARACTERS, len(lark)):
             self._kept.popitem(last=False)
         return found
 

@@ -84,6 +84,7 @@ async def test_what_is_repeated_too_often_is_refused_before_it_is_made(open_clie
         ("entailment", "/classify", {"input": "a" + " " * 300, "labels": ["a"] * 100}, "labels"),
         ("entailment", "/v1/decisions", {"input": "a " * 300, "questions": [QUESTION], "truncate": True}, "questions"),
         ("ranker", "/rerank", {"query": "a" + " " * 300, "documents": ["a"] * 100}, "query"),
+        ("stories", "/generate", {"prompt": "a " * 40, "n": 256, "echo": True, "max_tokens": 0}, "echo"),
     ],
 )
 async def test_a_text_counts_once_for_each_that_it_is_read_beside(

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.app import create_app
-from service.api.deadline import KeepDeadline, deadline
+from service.api.deadline import PIECE, KeepDeadline, deadline
 from service.metrics import Metrics
 from service.models_file import ModelSettings
 from service.settings import Limits, Settings
@@ -169,6 +169,32 @@ async def test_a_slow_reader_who_takes_every_piece_is_not_cut_while_comments_wai
     await KeepDeadline(app, Limits(stall_timeout_s=0.2))(scope, receive, take)
 
     assert len(taken) == 10
+
+
+async def test_a_large_answer_is_over_when_its_reader_has_taken_it_and_is_the_same_in_pieces() -> None:
+    taken, is_over, answer = list[Message](), False, bytes(range(256)) * 1000
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        nonlocal is_over
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": answer})
+        is_over = True
+
+    async def receive() -> Message:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
+
+    async def take(message: Message) -> None:
+        assert not is_over
+        taken.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/embed", "headers": []}
+    await KeepDeadline(app, Limits())(scope, receive, take)
+
+    bodies = [message for message in taken if message["type"] == "http.response.body"]
+    assert b"".join(message["body"] for message in bodies) == answer
+    assert max(len(message["body"]) for message in bodies) <= PIECE
+    assert [message.get("more_body", False) for message in bodies] == [True] * (len(bodies) - 1) + [False]
+    assert bodies[-1]["body"] == b""
 
 
 async def test_a_reader_is_cut_at_the_deadline_however_long_it_may_stall(

@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
-from service.api.middleware import BODIES_UNDER_WAY, BodyLimits, LimitBody
+from service.api.middleware import BODIES_UNDER_WAY, LARGE_BODIES, LARGE_BODY, BodyLimits, LimitBody
 from service.engine.admission import Admission
 from service.engine.batch import Batch, StepChoice
 from service.engine.isolation import Failure
@@ -133,6 +133,38 @@ async def test_bodies_that_are_sent_slowly_do_not_fill_the_memory() -> None:
         each.cancel()
     await asyncio.gather(*reading, return_exceptions=True)
     assert bodies.under_way == 0
+
+
+async def test_large_bodies_count_until_they_are_answered() -> None:
+    limits, answering, stays_open = BodyLimits(LARGE_BODY + 1, timeout_s=9), 0, asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal answering
+        answering += 1
+        await stays_open.wait()
+
+    async def ask(size: int) -> list[Message]:
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b" " * size, "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await LimitBody(app, limits)({"type": "http", "headers": []}, receive, send)
+        return sent
+
+    asking = [asyncio.create_task(ask(LARGE_BODY + 1)) for _ in range(LARGE_BODIES)]
+    small = asyncio.create_task(ask(LARGE_BODY))
+    await asyncio.sleep(0.1)
+    refused = await ask(LARGE_BODY + 1)
+    assert refused[0]["status"] == 429 and b"too many large bodies" in refused[1]["body"]
+    assert answering == LARGE_BODIES + 1
+
+    stays_open.set()
+    await asyncio.gather(*asking, small)
+    assert limits.large == 0
 
 
 async def test_what_is_not_json_is_400(client: Client) -> None:

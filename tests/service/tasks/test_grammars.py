@@ -177,6 +177,18 @@ async def test_of_many_grammars_the_last_are_kept(
     assert [lark.count("first") for lark in compiled] == [1, 0, 0, 1]
 
 
+async def test_long_grammars_are_kept_by_their_characters(
+    stories: TinyPackage, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.tasks.grammars.KEPT_CHARACTERS", 500)
+    task = load_task(ModelSettings(package=stories.folder, threads=1), Limits())
+    for word in ("first", "second", "third", "second", "first"):
+        await ask(task, Grammar(choice=[word * 30]), max_tokens=1)
+    await task.close()
+
+    assert [lark.count("first") > 0 for lark in compiled] == [True, False, False, True]
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_grammar_is_refused_while_others_go_on(
     task: LocalTask, loop: asyncio.AbstractEventLoop, name: str

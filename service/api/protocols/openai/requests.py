@@ -12,6 +12,7 @@ from service.api.protocols.openai.forms import ResponseFormat
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, SamplingRequest
 from service.schemas.request import Ids
+from service.schemas.sampling import MAX_STOP_IDS
 
 ASKS_NOTHING: tuple[Any, ...] = (False, [], {}, "", "none", "auto")
 # Fields that change an answer and that we do not do, with what may be said in them all the same.
@@ -101,7 +102,7 @@ class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's confi
 
     form_name: ClassVar[str]  # what says which form the text has to have
 
-    stop_token_ids: Ids = Field([], max_length=64, description="another name of stop_ids")
+    stop_token_ids: Ids = Field([], max_length=MAX_STOP_IDS, description="another name of stop_ids")
 
     @field_validator("top_k", mode="before")
     @classmethod
@@ -138,7 +139,10 @@ class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's confi
         sent = {name: getattr(self, name) for name in self.model_fields_set & SamplingRequest.model_fields.keys()}
         said = {name: value for name, value in sent.items() if value is not None}
         if self.stop_token_ids:
-            said["stop_ids"] = [*self.stop_ids, *self.stop_token_ids]
+            said["stop_ids"] = together = [*self.stop_ids, *self.stop_token_ids]
+            if len(together) > MAX_STOP_IDS:
+                asked = f"stop_token_ids and stop_ids have {len(together)} ids together"
+                raise InvalidRequest(f"{asked}; the limit is {MAX_STOP_IDS}", "stop_token_ids")
         form = self.form and self.form.grammar()
         if form:
             if self.grammar is not None:
