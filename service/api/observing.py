@@ -56,6 +56,7 @@ class Observed:
     task: str = UNKNOWN
     client: str = ANONYMOUS  # the name of the API key that came with it
     id: str = ""  # in the logs, and in the answers of protocols that number them
+    nonce: str = field(default_factory=lambda: uuid4().hex)  # in ids that are unique, though callers repeat theirs
     answered_tokens: int | None = None  # of the prompt and the completion, as the answer says once it is there
     pieces: int = 0  # of a stream that were sent, each a token or more
     spending: Spending = field(default_factory=Spending)  # for it, in this process

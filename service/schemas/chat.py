@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from service.schemas.request import Text, few_together
@@ -20,6 +20,13 @@ class TextPart(BaseModel):
 
     type: Literal["text"]
     text: Text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refusal_is_a_text(cls, given: Any) -> Any:
+        """An assistant's message of OpenAI's may have one."""
+        is_refusal = isinstance(given, dict) and given.get("type") == "refusal" and "refusal" in given
+        return {"type": "text", "text": given["refusal"]} if is_refusal else given
 
 
 class Message(BaseModel):
@@ -37,7 +44,7 @@ class Message(BaseModel):
     def _parts_are_texts(cls, content: Any) -> Any:
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind != "text":
+            if isinstance(kind, str) and kind not in {"text", "refusal"}:
                 words = "a part of type {kind} is not read here; send text"
                 raise PydanticCustomError("part", words, {"kind": ascii(kind[:32])[1:-1]})
         return content

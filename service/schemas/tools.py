@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from service.schemas.request import Response, Text
 
@@ -34,6 +35,9 @@ class NamedTool(BaseModel):
         if isinstance(given, dict) and given.get("type") == "function":
             function = given.get("function", given)
             return {"name": function.get("name")} if isinstance(function, dict) else function
+        if isinstance(given, dict) and isinstance(kind := given.get("type"), str):
+            words = "the type {kind} is not done here; send none, auto, required, or the name of a tool"
+            raise PydanticCustomError("choice", words, {"kind": ascii(kind[:32])[1:-1]})
         return given
 
 

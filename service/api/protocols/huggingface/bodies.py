@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -320,14 +322,19 @@ class Translation(Body):
 class OutputForm(_Open):
     """The form that an output has to have."""
 
-    type: Literal["json", "json_schema", "regex"]
-    value: dict[str, Any] | Text = Field(description="a schema (of `json_schema` one with a name), or an expression")
+    type: Literal["json", "json_object", "json_schema", "regex"]
+    value: dict[str, Any] | Text = Field(
+        description="a schema (of `json_schema` one with a name), also as a text, or an expression"
+    )
 
     @model_validator(mode="after")
     def _value_is_of_its_type(self) -> Self:
-        if isinstance(self.value, str) != (self.type == "regex"):
-            raise PydanticCustomError("form", "`value` should be a text for `regex`, and an object for others")
-        return self
+        if self.type != "regex" and isinstance(self.value, str):
+            with suppress(ValueError, RecursionError):  # which is told below
+                self.value = json.loads(self.value)
+        if isinstance(self.value, str if self.type == "regex" else dict):
+            return self
+        raise PydanticCustomError("form", "`value` should be a text for `regex`, and an object for others")
 
     def grammar(self) -> dict[str, Any]:
         """Return it as a native request has it."""

@@ -118,9 +118,14 @@ def _finish_reason(
 ) -> TGIFinishReason:
     if reason != "stop":
         return "length"
-    has_stops = body.parameters.stop or body.parameters.stop_sequences
+    stops = [*(body.parameters.stop or []), *(body.parameters.stop_sequences or [])]
     is_end = not tokens or tokens[-1].id in ends
-    return "stop_sequence" if has_stops and not is_end else "eos_token"  # as of what has its form
+    if is_end or not stops:
+        return "eos_token"
+    if body.parameters.grammar is None:
+        return "stop_sequence"
+    written = "".join(token.text for token in tokens)  # or it ends as it has its form
+    return "stop_sequence" if any(stop in written for stop in stops) else "eos_token"
 
 
 def _ends(calls: Calls, body: TextGeneration) -> set[int | None]:
@@ -150,6 +155,7 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
         asked = asked.model_copy(update={"logprobs": 0})
     text, ends = body.inputs if body.parameters.return_full_text else "", _ends(calls, body)
     index = 0
+    written: list[TokenLogprob] = []
     ended, reason = None, None
     with naming(**NAMES):
         async with aclosing(calls.events(asked, "generate")) as events:
@@ -167,19 +173,33 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
                 if not isinstance(event, GenerateEvent):
                     continue
                 text += event.text
-                index += len(event.logprobs or [])
-                last = event.logprobs[-1] if event.logprobs else None
-                token = StreamedToken(
-                    id=last.id if last else 0,
-                    text=event.text,
-                    logprob=last.logprob or 0.0 if last else 0.0,
-                    special=last.id in ends if last else not event.text,  # what was searched has no tokens
-                )
+                tokens = event.logprobs or []
+                written += tokens if body.parameters.grammar else tokens[-1:]
+                *said, last = _streamed(event.text, tokens, ends)
+                index += len(tokens)
+                for token in said:
+                    yield StreamedText(index=index - 1, token=token)
                 if event.finish_reason is None:
-                    yield StreamedText(index=index, token=token)
+                    yield StreamedText(index=index, token=last)
                 else:
-                    ended = StreamedText(index=index, token=token, generated_text=text)
-                    reason = _finish_reason(event.finish_reason, event.logprobs or [], body, ends)
+                    ended = StreamedText(index=index, token=last, generated_text=text)
+                    reason = _finish_reason(event.finish_reason, written, body, ends)
+
+
+def _streamed(text: str, tokens: Sequence[TokenLogprob], ends: set[int | None]) -> list[StreamedToken]:
+    """Return a piece of text as TGI's tokens: an end is one by itself, as clients pass over the text of special ones.
+
+    What was searched has no tokens.
+    """
+    is_end = bool(tokens) and tokens[-1].id in ends
+    found = []
+    if text or not is_end:
+        own = tokens[:-1] if is_end else tokens
+        told = {"id": own[-1].id, "logprob": own[-1].logprob or 0.0} if own else {"id": 0, "logprob": 0.0}
+        found.append(StreamedToken(**told, text=text, special=not text and not tokens))
+    if is_end:
+        found.append(StreamedToken(id=tokens[-1].id, text="", logprob=tokens[-1].logprob or 0.0, special=True))
+    return found
 
 
 def _generation(calls: Calls, body: TextGeneration) -> GenerateRequest:

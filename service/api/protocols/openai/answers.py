@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service import schemas
+from service import __version__, schemas
 from service.api.observing import observed
 from service.api.protocols.nulls import WithNulls
 from service.schemas import Response
@@ -78,7 +78,11 @@ class Chunk(WithNulls):
     id: str
     created: int
     model: str
+    system_fingerprint: str
     usage: OpenAIUsage | None = None
+
+
+FINGERPRINT = f"trifold-{__version__}"
 
 
 @dataclass(frozen=True)
@@ -96,4 +100,4 @@ class Stamp:
 
     def fields(self) -> dict[str, Any]:
         """Return it as fields of an answer."""
-        return {"id": self.id, "created": self.created, "model": self.model}
+        return {"id": self.id, "created": self.created, "model": self.model, "system_fingerprint": FINGERPRINT}

@@ -21,7 +21,7 @@ from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.logprobs import ScoredToken, logprobs_of
 from service.api.protocols.openai.requests import ChoicesRequest
-from service.api.protocols.openai.tools import CalledTool, fields_of_tools
+from service.api.protocols.openai.tools import AllowedTools, CalledTool, Tool, ToolChosen, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import (
     Choice,
@@ -30,7 +30,6 @@ from service.schemas import (
     GenerateRequest,
     Response,
     TokenLogprob,
-    ToolChoice,
 )
 from service.schemas.chat import Messages
 from service.schemas.generate import MAX_TOOLS
@@ -94,13 +93,13 @@ class ChatRequest(ChoicesRequest):
     separate_reasoning: bool = Field(
         True,
         description="return the reasoning of a model that reasons in reasoning_content, not in content; always so with "
-        "tools",
+        "tools, and with logprobs only where it is sent",
     )
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True)] = Field(
         [], description="functions that the model may call, each {type: function, function: {name, parameters}}"
     )
-    tool_choice: ToolChoice = Field(
-        "auto", description="whether the model calls tools: none, as it likes, some, or the one of a name"
+    tool_choice: ToolChosen = Field(
+        "auto", description="whether the model calls tools: none, as it likes, some, the one of a name, or some of them"
     )
     parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
@@ -118,12 +117,17 @@ class ChatRequest(ChoicesRequest):
 
     def task_request(self) -> GenerateRequest:
         """Return it in the task's words; raises `InvalidRequest`."""
+        tools, choice = self.tools, self.tool_choice
+        if isinstance(choice, AllowedTools):
+            tools, choice = choice.of(tools, _name_of), choice.mode
+        # What has log probabilities is whole: they are of all tokens.
+        is_whole = self.logprobs and "separate_reasoning" not in self.model_fields_set
         fields: dict[str, Any] = {
             "messages": self.messages,
             "add_generation_prompt": self.add_generation_prompt,
             "chat_template_kwargs": self.chat_template_kwargs,
-            "separate_reasoning": self.separate_reasoning,
-            **fields_of_tools(self.tools, self.tool_choice, several=self.parallel_tool_calls),
+            "separate_reasoning": self.separate_reasoning and not is_whole,
+            **fields_of_tools(tools, choice, several=self.parallel_tool_calls),
         }
         if self.best_of is not None:
             raise InvalidRequest("best_of is for /v1/completions; send n", "best_of")
@@ -136,6 +140,11 @@ class ChatRequest(ChoicesRequest):
         if self.max_completion_tokens is not None:
             fields["max_tokens"] = self.max_completion_tokens
         return self.native(**fields)
+
+
+def _name_of(tool: Tool) -> object:
+    function = tool.get("function")
+    return function.get("name") if isinstance(function, dict) else None
 
 
 class ChatLogprobs(Response):
@@ -177,6 +186,7 @@ class ChatCompletion(Response):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: OpenAIUsage
 

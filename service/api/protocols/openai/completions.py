@@ -104,6 +104,7 @@ class Completion(Response):
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[CompletionChoice]
     usage: OpenAIUsage
 

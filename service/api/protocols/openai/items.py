@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.schemas.chat import MAX_PARTS
 from service.schemas.request import Text, few_together, whole_json
 
 MAX_ITEMS = 4096
+# What an item of a type cannot do without, as it would say nothing, or answer nobody.
+NEEDED = {
+    "message": ("content",),
+    "function_call": ("call_id", "name"),
+    "function_call_output": ("call_id", "output"),
+}
 
 
 class Part(NullsLeftOut):
@@ -21,6 +28,13 @@ class Part(NullsLeftOut):
     text: Text = ""
     refusal: Text = ""
     data: Any = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        name = {"refusal": "refusal", "input_json": "data"}.get(self.type, "text")
+        if name not in self.model_fields_set:
+            raise PydanticCustomError("part", "a part of type {type} has no {name}", {"type": self.type, "name": name})
+        return self
 
     def as_text(self) -> str:
         """Return what it says."""
@@ -68,6 +82,14 @@ class InputItem(NullsLeftOut):
     arguments: Text = ""
     input: Text = ""
     output: Parts = ""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        for name in NEEDED.get(self.type, ()):
+            if name not in self.model_fields_set:
+                words = "an item of type {type} has no {name}"
+                raise PydanticCustomError("item", words, {"type": self.type, "name": name})
+        return self
 
     def as_text(self) -> str:
         """Return what it says."""

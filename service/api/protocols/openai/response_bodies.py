@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.conversation import messages_of
 from service.api.protocols.openai.items import InputItems
 from service.api.protocols.openai.requests import ASKS_NOTHING, GenerationRequest
-from service.api.protocols.openai.tools import fields_of_tools
+from service.api.protocols.openai.tools import AllowedTools, ToolChosen, fields_of_tools
 from service.errors import InvalidRequest
-from service.schemas import GenerateRequest, Grammar, Message, ToolChoice
+from service.schemas import GenerateRequest, Grammar, Message
 from service.schemas.generate import MAX_TOOLS
 from service.schemas.request import MAX_INT32, Text, few_entries, whole_characters, whole_json
 
@@ -88,32 +88,6 @@ class TextConfig(NullsLeftOut):
     verbosity: Literal["medium"] | None = Field(None, description="models here know of no other")
 
 
-class AllowedTool(BaseModel):
-    """One of the tools, by its name."""
-
-    type: Literal["function"]
-    name: Text
-
-
-class AllowedTools(BaseModel):
-    """Some of the tools, to which the model is confined; it is not told of the others."""
-
-    type: Literal["allowed_tools"]
-    mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[AllowedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
-
-
-def _kind_of_choice(choice: object) -> str:
-    is_some = isinstance(choice, AllowedTools) or (isinstance(choice, dict) and choice.get("type") == "allowed_tools")
-    return "Some" if is_some else "One"
-
-
-# The tags are in the places of errors, where no field has a capital.
-Choice = Annotated[
-    Annotated[AllowedTools, Tag("Some")] | Annotated[ToolChoice, Tag("One")], Discriminator(_kind_of_choice)
-]
-
-
 class Reasoning(NullsLeftOut):
     """How to think: models here do it, or not, as their chat template says."""
 
@@ -136,7 +110,7 @@ class ResponsesRequest(GenerationRequest):
     tools: Annotated[
         list[dict[str, Any]], Field(max_length=MAX_TOOLS, fail_fast=True), AfterValidator(_whole_and_short)
     ] = Field([], description="functions that the model may call, each {type: function, name, parameters}")
-    tool_choice: Choice = Field(
+    tool_choice: ToolChosen = Field(
         "auto", description="whether the model calls tools: none, as it likes, some, the one of a name, or some of them"
     )
     parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
@@ -159,7 +133,7 @@ class ResponsesRequest(GenerationRequest):
     @classmethod
     def _refers_to_nothing(cls, value: Any) -> Any:
         items = value if isinstance(value, list) else []
-        if any(isinstance(item, dict) and item.get("type") == "item_reference" for item in items):
+        if any(isinstance(item, dict) and _is_reference(item) for item in items):
             raise PydanticCustomError("kept", f"an item_reference cannot be read: {NOTHING_IS_KEPT}")
         return value
 
@@ -196,12 +170,7 @@ class ResponsesRequest(GenerationRequest):
             return []
         if not isinstance(self.tool_choice, AllowedTools):
             return self.tools
-        known = {str(_nested(tool)["function"].get("name")): tool for tool in self.tools}
-        names = dict.fromkeys(tool.name for tool in self.tool_choice.tools)
-        for name in names:
-            if name not in known:
-                raise InvalidRequest(f"tool_choice: no tool is called {name[:64]!r}", "tool_choice")
-        return [known[name] for name in names]
+        return self.tool_choice.of(self.tools, lambda tool: _nested(tool)["function"].get("name"))
 
     def told_choice(self) -> Any:
         """Return `tool_choice` as it goes back with the answer."""
@@ -233,6 +202,12 @@ class ResponsesRequest(GenerationRequest):
 
     def _instructions(self) -> list[Message]:
         return [Message(role="system", content=self.instructions)] if self.instructions else []
+
+
+def _is_reference(item: dict[Any, Any]) -> bool:
+    """Whether an item is known by its id alone, whose type need not be sent."""
+    is_bare = item.get("type") is None and not item.keys() & {"role", "content"}
+    return item.get("type") == "item_reference" or (is_bare and "id" in item)
 
 
 def _nested(tool: dict[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _response(
     """Return an answer with what was asked; one that is not finished has no reason."""
     status: ItemStatus = "in_progress" if reason is None else _status(reason)
     return ResponseObject.model_construct(
-        id=f"resp_{observed().id}",
+        id=f"resp_{observed().nonce}",
         created_at=created_at,
         completed_at=int(time.time()) if status == "completed" else None,
         status=status,
@@ -142,7 +142,7 @@ def _status(reason: FinishReason) -> Literal["completed", "incomplete"]:
 
 
 def _id(kind: str, place: int) -> str:
-    return f"{kind}_{observed().id}_{place}"
+    return f"{kind}_{observed().nonce}_{place}"
 
 
 @dataclass

@@ -2,12 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from service.api.observing import observed
+from service.errors import InvalidRequest
 from service.schemas import Response, ToolChoice
+from service.schemas.generate import MAX_TOOLS
+from service.schemas.request import Text
+
+Tool = dict[str, Any]  # as a client describes it
+
+
+class AllowedTool(BaseModel):
+    """One of the tools, by its name; also in chat's form, {type: function, function: {name}}."""
+
+    type: Literal["function"]
+    name: Text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_one_form(cls, given: Any) -> Any:
+        inner = given.get("function") if isinstance(given, dict) else None
+        return {"type": given.get("type"), **inner} if isinstance(inner, dict) else given
+
+
+class AllowedTools(BaseModel):
+    """Some of the tools, to which the model is confined; it is not told of the others.
+
+    Also in chat's form, {type: allowed_tools, allowed_tools: {mode, tools}}.
+    """
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = "auto"
+    tools: Annotated[list[AllowedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_one_form(cls, given: Any) -> Any:
+        inner = given.get("allowed_tools") if isinstance(given, dict) else None
+        return {"type": given.get("type"), **inner} if isinstance(inner, dict) else given
+
+    def of(self, tools: list[Tool], name_of: Callable[[Tool], object]) -> list[Tool]:
+        """Return those of the tools; raises `InvalidRequest` for a name that none has."""
+        known = {str(name_of(tool)): tool for tool in tools}
+        names = dict.fromkeys(tool.name for tool in self.tools)
+        for name in names:
+            if name not in known:
+                raise InvalidRequest(f"tool_choice: no tool is called {name[:64]!r}", "tool_choice")
+        return [known[name] for name in names]
+
+
+def _kind_of_choice(choice: object) -> str:
+    is_some = isinstance(choice, AllowedTools) or (isinstance(choice, dict) and choice.get("type") == "allowed_tools")
+    return "Some" if is_some else "One"
+
+
+# The tags are in the places of errors, where no field has a capital.
+ToolChosen = Annotated[
+    Annotated[AllowedTools, Tag("Some")] | Annotated[ToolChoice, Tag("One")], Discriminator(_kind_of_choice)
+]
 
 
 def fields_of_tools(tools: list[dict[str, Any]], choice: ToolChoice, *, several: bool) -> dict[str, Any]:
@@ -42,5 +98,8 @@ class CalledTool(Response):
 
 
 def call_id(number: int, choice: int = 0) -> str:
-    """Return the id of a call of the request in progress, by which its answer is told to the model."""
-    return f"call-{observed().id}-{choice}-{number}"
+    """Return the id of a call of the request in progress, by which its answer is told to the model.
+
+    It has 29 characters; OpenAI takes 40, where a conversation may go on.
+    """
+    return f"call_{observed().nonce[:16]}{choice:03x}{number:05x}"

@@ -217,14 +217,50 @@ async def test_the_end_is_a_special_token_among_the_details(
         answers = [(await piped(client, "text-generation", "Once", **sampled, seed=seed))[0] for seed in range(40)]
         seed = next(s for s, each in enumerate(answers) if each["details"]["finish_reason"] == "eos_token")
         parameters = {**sampled, "seed": seed}
-        *_, last = await pieces_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
+        pieces = await pieces_of(client, "/pipeline/text-generation", inputs="Once", parameters=parameters)
 
     ended = [each["details"] for each in answers if each["details"]["finish_reason"] == "eos_token"]
     assert all(
         [token["special"] for token in details["tokens"]] == [False] * (details["generated_tokens"] - 1) + [True]
         for details in ended
     )
+    *_, last = pieces
     assert last["token"]["special"] and last["details"]["finish_reason"] == "eos_token"
+
+
+async def test_the_texts_of_tokens_that_are_not_special_make_the_whole_text(
+    open_client: OpenClient, stories: TinyPackage, tmp_path: Path
+) -> None:
+    """Also what is held back for a stop text until the end, which is a token by itself."""
+    sampled = {"max_new_tokens": 40, "details": True, "temperature": 5.0, "stop": [f"{word}☃" for word in "aeiou "]}
+    async with open_client(stories.folder) as client:
+        streams = [
+            await pieces_of(client, "/generate_stream", inputs="Once", parameters={**sampled, "seed": seed})
+            for seed in range(30)
+        ]
+
+    reasons = set()
+    for *before, last in streams:
+        pieces, reason = [*before, last], last["details"]["finish_reason"]
+        reasons.add(reason)
+        assert (
+            "".join(each["token"]["text"] for each in pieces if not each["token"]["special"]) == last["generated_text"]
+        )
+        assert [each["token"]["special"] for each in pieces] == [False] * len(before) + [reason == "eos_token"]
+        assert sorted({each["index"] for each in pieces}) == [each["index"] for each in pieces]
+        assert last["index"] == last["details"]["generated_tokens"]
+    assert reasons == {"length", "eos_token"}
+
+
+async def test_an_output_that_ends_as_it_has_its_form_met_no_stop_text(client: Client) -> None:
+    asked = {"max_new_tokens": 9, "details": True, "grammar": {"type": "regex", "value": "ab[.]"}}
+    reasons = []
+    for stop in ("zz", "b."):
+        (text,) = await piped(client, "text-generation", "Once", **asked, stop=[stop])
+        *_, last = await pieces_of(client, "/generate_stream", inputs="Once", parameters={**asked, "stop": [stop]})
+        reasons.append([text["details"]["finish_reason"], last["details"]["finish_reason"]])
+
+    assert reasons == [["eos_token"] * 2, ["stop_sequence"] * 2]
 
 
 @pytest.mark.parametrize(
@@ -232,6 +268,8 @@ async def test_the_end_is_a_special_token_among_the_details(
     [
         ({"type": "regex", "value": "[ab]{3}"}, {"regex": "[ab]{3}"}),
         ({"type": "json", "value": {"enum": ["a", 7]}}, {"json_schema": {"enum": ["a", 7]}}),
+        ({"type": "json", "value": '{"enum": ["a", 7]}'}, {"json_schema": {"enum": ["a", 7]}}),
+        ({"type": "json_object", "value": {"enum": ["a", 7]}}, {"json_schema": {"enum": ["a", 7]}}),
         ({"type": "json_schema", "value": {"name": "x", "schema": {"enum": ["a"]}}}, {"json_schema": {"enum": ["a"]}}),
     ],
 )

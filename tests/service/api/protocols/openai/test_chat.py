@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from service import __version__
 from tests.service.api.conftest import Client, OpenClient, events_of, post
 from tests.service.api.protocols.openai.conftest import ids_of, refused
 
@@ -24,7 +25,7 @@ async def test_a_conversation_goes_to_the_first_model_with_a_template(client: Cl
 
 
 async def test_content_may_come_in_parts_and_the_limit_under_its_newer_name(client: Client) -> None:
-    parts = [{"role": "user", "content": [{"type": "text", "text": "Who is"}, {"type": "text", "text": "Dan?"}]}]
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Who is"}, {"type": "refusal", "refusal": "Dan?"}]}]
     plain = [{"role": "user", "content": "Who is\nDan?"}]
     options = {"temperature": 0, "max_tokens": 100, "max_completion_tokens": 3}
     answers = [await post(client, "/v1/chat/completions", messages=each, **options) for each in (parts, plain)]
@@ -39,6 +40,7 @@ async def test_chunks_are_the_whole_answer_in_pieces(client: Client) -> None:
     *chunks, last = await events_of(client, "/v1/chat/completions", **body, stream_options={"include_usage": True})
 
     assert last["choices"] == [] and last["usage"] == whole["usage"]
+    assert {each["system_fingerprint"] for each in [whole, *chunks, last]} == {f"trifold-{__version__}"}
     assert all(chunk["usage"] is None for chunk in chunks)
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     for choice in whole["choices"]:

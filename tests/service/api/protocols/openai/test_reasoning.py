@@ -54,6 +54,15 @@ async def test_reasoning_comes_beside_the_content_whole_and_in_chunks(client: Cl
     assert "reasoning_content" not in other["message"]
 
 
+async def test_what_has_log_probabilities_is_whole_unless_it_is_to_be_told_apart(client: Client) -> None:
+    body = {**BODY, "model": "thinks", "response_format": {"type": "regex", "value": FORM}, "logprobs": True}
+    (whole,) = (await post(client, PATH, **body))["choices"]
+    (apart,) = (await post(client, PATH, **body, separate_reasoning=True))["choices"]
+
+    assert "".join(token["token"] for token in whole["logprobs"]["content"]) == whole["message"]["content"]
+    assert apart["message"]["content"] == "Yes."
+
+
 async def test_generate_tells_reasoning_apart_where_it_is_told_to(client: Client) -> None:
     body = {**BODY, "model": "thinks", "grammar": {"regex": FORM}}
     (plain,) = (await post(client, "/generate", **body))["choices"]

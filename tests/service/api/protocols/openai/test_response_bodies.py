@@ -105,6 +105,13 @@ async def test_json_is_as_its_schema_describes_it(client: Client) -> None:
             "an item_reference cannot be read: no",
         ),
         ({"input": [{"type": "mcp_call", "id": "x"}]}, "input", "input.0.type: Input should be 'message'"),
+        ({"input": [{"id": "msg_1"}]}, "input", "an item_reference cannot be read: no response is kept here"),
+        ({"input": [{"id": "msg_1", "type": None}]}, "input", "an item_reference cannot be read"),
+        ({"input": [{}]}, "input", "input.0: an item of type message has no content"),
+        ({"input": [{"role": "user", "contents": "a"}]}, "input", "an item of type message has no content"),
+        ({"input": [{"type": "function_call", "call_id": "1"}]}, "input", "an item of type function_call has no name"),
+        ({"input": [{"type": "function_call_output", "call_id": "1"}]}, "input", "function_call_output has no output"),
+        ({"input": [{"content": [{"type": "input_text", "txt": "a"}]}]}, "input", "of type input_text has no text"),
         ({"input": [{"type": "custom_tool_call", "name": "x"}]}, "input", "input.0.type: custom_tool_call is not read"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},

@@ -133,6 +133,30 @@ async def test_a_call_that_is_cut_says_so(client: Client, cut: dict[str, Any]) -
     assert call["function"]["name"] == "weather" and not call["function"]["arguments"].endswith("}")
 
 
+async def test_ids_of_calls_are_short_and_differ_also_where_a_caller_repeats_its_own(client: Client) -> None:
+    headers = {"X-Request-ID": "trace-" + "1" * 100}
+    answers = [await client.post(PATH, json={"model": "marked", **ONE}, headers=headers) for _ in range(2)]
+    ids = [answer.json()["choices"][0]["message"]["tool_calls"][0]["id"] for answer in answers]
+
+    assert len(set(ids)) == 2 and max(map(len, ids)) <= 40
+
+
+async def test_some_of_the_tools_can_be_allowed(client: Client) -> None:
+    one = {"type": "function", "function": {"name": "weather"}}
+    some = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [one]}}
+    body = {**ONE, "model": "marked"}
+    alone = await post(client, PATH, **{**body, "tools": [WEATHER], "tool_choice": "required"})
+    allowed = await post(client, PATH, **{**body, "tool_choice": some})
+
+    assert called(allowed) == called(alone)
+
+
+def called(answer: dict[str, Any]) -> dict[str, str]:
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    function: dict[str, str] = call["function"]
+    return function
+
+
 async def test_of_a_call_whose_name_is_cut_nothing_is_said(client: Client) -> None:
     (choice,) = (await post(client, PATH, **{**ONE, "max_tokens": 9}))["choices"]
 
