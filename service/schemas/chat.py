@@ -23,8 +23,7 @@ class TextPart(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refusal_is_a_text(cls, given: Any) -> Any:
-        """An assistant's message of OpenAI's may have one."""
+    def _refusal_is_a_text(cls, given: Any) -> Any:  # which an assistant's message of OpenAI's may have
         is_refusal = isinstance(given, dict) and given.get("type") == "refusal" and "refusal" in given
         return {"type": "text", "text": given["refusal"]} if is_refusal else given
 
