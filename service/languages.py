@@ -18,6 +18,7 @@ from model.package.languages import PARSING, base_language
 
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
+NORWEGIAN = ("nb", "no", "nn")  # which the library tells apart, and few translators
 NOWHERE = "XX"  # the region of mBART's languages that have none, as en_XX
 
 _reading = Lock()
@@ -38,9 +39,13 @@ class Detector:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names: dict[str, str] = {}  # the library's code → ours, the first that is written so
+        self._names: dict[str, str] = {}  # a language's code → ours, the first that is written so
         for name in names:
             self._names.setdefault(base_language(name), name)
+        for code in NORWEGIAN:  # of which some models know one, by whichever name
+            other = next((self._names[each] for each in NORWEGIAN if each in self._names), None)
+            if other is not None:
+                self._names.setdefault(code, other)
 
     def guesses(self, text: str) -> list[Guess]:
         """Return all languages, the likeliest first; of a text without letters they are in the library's order.
@@ -51,11 +56,14 @@ class Detector:
 
     def read(self, text: str) -> tuple[list[Guess], str | None]:
         """Return the guesses, and which language the text is surely in, of all that py3langid knows; None if unsure."""
-        ranked = _identifier().rank(text[:READ])
+        ranked = [(base_language(code), score) for code, score in _identifier().rank(text[:READ])]
         first, surely = ranked[0]
-        ours = [(code, score) for code, score in ranked if code in self._names]
-        total = sum(score for _, score in ours) or 1.0
-        guesses = [Guess(self._names[code], score / total) for code, score in ours]
+        ours: dict[str, float] = {}
+        for code, score in ranked:
+            if (name := self._names.get(code)) is not None:
+                ours[name] = ours.get(name, 0.0) + score
+        total = sum(ours.values()) or 1.0
+        guesses = [Guess(name, score / total) for name, score in sorted(ours.items(), key=lambda each: -each[1])]
         return guesses, self._names.get(first, first) if surely >= SURE and text.strip() else None
 
 

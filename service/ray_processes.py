@@ -89,8 +89,9 @@ def ray_folder() -> Path:
     with suppress(FileExistsError):
         own.mkdir(mode=0o700)
     status = own.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        own = Path(tempfile.mkdtemp(prefix="trifold-", dir=own.parent))  # somebody else was there before
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        own = Path(tempfile.mkdtemp(prefix="trifold-", dir=SHORT_PLACE))  # somebody else was there before
+    own.chmod(0o700)
     return own / "ray"
 
 

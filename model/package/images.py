@@ -26,6 +26,8 @@ SCAN, END = b"\xda", b"\xd9"
 FIRST_WITH_LENGTH, START = b"\xc0", b"\xd8"
 PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
 PNG_PACKED = frozenset({b"zTXt", b"iTXt", b"iCCP"})  # chunks of texts and a colour profile, which may be compressed
+PNG_KEYWORD = 80  # bytes of a text's name and its end
+HELD_BY = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")  # names of texts that tell how a camera was held
 PNG_AROUND = 12  # bytes of a chunk beside its content: length, kind, checksum
 ORIENTATION = 0x0112  # EXIF's tag, and by which turn of a picture each of its values is undone
 UPRIGHT = {
@@ -105,13 +107,20 @@ def _unreadable() -> ImageError:
 
 
 def _without_packed(content: bytes) -> bytes:
-    """Return a PNG without what may be compressed beside its pixels, of which a few bytes unpack to a megabyte."""
+    """Return a PNG without what may be compressed beside its pixels, of which a few bytes unpack to a megabyte.
+
+    Of the texts that tell how a camera was held the first of each name stays.
+    """
     if not content.startswith(PNG_BEGINS):
         return content
-    kept, place = [PNG_BEGINS], len(PNG_BEGINS)
+    kept, place, wanted = [PNG_BEGINS], len(PNG_BEGINS), [*HELD_BY]
     while place < len(content):
         end = place + PNG_AROUND + int.from_bytes(content[place : place + 4], "big")
-        if content[place + 4 : place + 8] not in PNG_PACKED:
+        kind, begins = content[place + 4 : place + 8], content[place + 8 : place + 8 + PNG_KEYWORD]
+        name = next((each for each in wanted if begins.startswith(each)), None) if kind in PNG_PACKED else None
+        if name is not None:
+            wanted.remove(name)
+        if kind not in PNG_PACKED or name is not None:
             kept.append(content[place:end])
         place = end
     return b"".join(kept)

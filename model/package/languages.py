@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from model.package.part import Part, TokenId
 
 # A language as a model calls it, as en, deu_Latn, zh-Hans, en_XX; HAProxy reads a word of a line for each.
-NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}$")
+NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}\Z")
 Name = Annotated[str, Field(pattern=NAME)]
 MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
 PARSING = Lock()  # a tag that is looked up must not be forgotten meanwhile
@@ -127,13 +127,16 @@ class Languages(Part):
 
 @lru_cache(MAX_KNOWN)
 def standard_tag(language: str) -> str:
-    """Return a language's tag after BCP 47, as de for deu_Latn; what is none, as it is."""
+    """Return a language's tag after BCP 47, as de for deu_Latn; what is none, as it is.
+
+    One that is commonly called by the name of several, as Standard Arabic is, is called so: ar for arb_Arab.
+    """
     with PARSING:
         for known in (Language._PARSE_CACHE, Language._INSTANCES):
             if len(known) >= MAX_KNOWN:  # langcodes would keep them all for ever
                 known.clear()
         try:
-            return standardize_tag(language)
+            return standardize_tag(language, macro=True)
         except ValueError:
             return language
 

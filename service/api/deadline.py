@@ -71,8 +71,8 @@ class _Clock:
         self._send, self._over, self._stall = send, over, stall
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._sending = 0  # a comment and an event may wait for the same reader
-        self._sending_since = 0.0
+        self._one_at_a_time = asyncio.Lock()  # a comment must not come between the pieces of an event
+        self._sending_since: float | None = None
         self.timeout = asyncio.timeout(None)
         self.has_begun = self.is_reader_late = False
 
@@ -83,33 +83,31 @@ class _Clock:
         a request is over when its reader has taken nearly all, and not when the server has it.
         """
         body = message.get("body", b"")
-        if len(body) <= PIECE:
-            await self._send_piece(message)
-            return
-        for start in range(0, len(body), PIECE):
-            await self._send_piece({**message, "body": body[start : start + PIECE], "more_body": True})
-        if not message.get("more_body", False):
-            await self._send_piece({**message, "body": b""})
+        async with self._one_at_a_time:
+            if len(body) <= PIECE:
+                await self._send_piece(message)
+                return
+            for start in range(0, len(body), PIECE):
+                await self._send_piece({**message, "body": body[start : start + PIECE], "more_body": True})
+            if not message.get("more_body", False):
+                await self._send_piece({**message, "body": b""})
 
     async def _send_piece(self, message: Message) -> None:
         self.has_begun = True
-        if not self._sending:
-            self._sending_since = self._loop.time()
-        self._sending += 1
+        self._sending_since = self._loop.time()
         try:
             await self._send(message)
         finally:
-            self._sending -= 1
-            self._sending_since = self._loop.time()  # another may wait already, for a reader who has just read
+            self._sending_since = None
 
     def check(self) -> None:
         """Strike, or look again when it may be time."""
         now = self._loop.time()
-        ends = min(self._over, (self._sending_since if self._sending else now) + self._stall)
+        ends = min(self._over, (now if self._sending_since is None else self._sending_since) + self._stall)
         if now < ends:
             self._timer = self._loop.call_at(ends, self.check)
         else:
-            self.is_reader_late = self._sending > 0
+            self.is_reader_late = self._sending_since is not None
             self.timeout.reschedule(now)
 
     def stop(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
@@ -113,19 +115,24 @@ class BodyLimits:
     max_bytes: int
     timeout_s: float
     under_way: int = field(default=0, init=False)  # bytes that are here of bodies that are not whole
-    large: int = field(default=0, init=False)  # bytes of large bodies whose requests are not answered yet
+    large: Counter[str] = field(default_factory=Counter, init=False)  # bytes of clients' that are not answered yet
 
-    def take(self, body: bytes) -> int:
-        """Count a large body, until the size that this returns is given back; raises `ServerOverloaded`."""
-        size = len(body) if len(body) > LARGE_BODY else 0
-        if size and self.large + size > LARGE_BODIES * self.max_bytes:
+    def check_room(self, body: bytes, client: str) -> None:
+        """Refuse a large body where there is no room, of which one client may have half; raises `ServerOverloaded`."""
+        size, most = len(body), LARGE_BODIES * self.max_bytes
+        if size > LARGE_BODY and (self.large.total() + size > most or self.large[client] + size > most // 2):
             raise ServerOverloaded("too many large bodies are being answered at once; try again")
-        self.large += size
-        return size
 
-    def give_back(self, size: int) -> None:
-        """Count a body no longer."""
-        self.large -= size
+    @contextmanager
+    def answering(self, body: bytes, client: str) -> Iterator[None]:
+        """Count a large body meanwhile."""
+        size = len(body) if len(body) > LARGE_BODY else 0
+        self.large[client] += size
+        try:
+            yield
+        finally:
+            self.large[client] -= size
+            self.large += Counter()  # without those who have none
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
         """Return a request's body; raises `TooLarge`, `RequestTimeout`, `ServerOverloaded`, `ClientDisconnect`."""
@@ -174,17 +181,15 @@ class LimitBody:
             return
         try:
             body = await self._limits.read(scope, receive)
-            size = self._limits.take(body)
+            self._limits.check_room(body, observed().client)
         except ClientDisconnect:
             observed().has_left = True
             return
         except ServiceError as error:
             await error_response(error)(scope, receive, send)
             return
-        try:
+        with self._limits.answering(body, observed().client):
             await self._app(scope, replay(body, receive), send)
-        finally:
-            self._limits.give_back(size)
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

@@ -24,7 +24,7 @@ class TextPart(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refusal_is_a_text(cls, given: Any) -> Any:  # which an assistant's message of OpenAI's may have
-        is_refusal = isinstance(given, dict) and given.get("type") == "refusal" and "refusal" in given
+        is_refusal = isinstance(given, dict) and given.get("type") == "refusal"
         return {"type": "text", "text": given["refusal"]} if is_refusal else given
 
 
@@ -46,6 +46,8 @@ class Message(BaseModel):
             if isinstance(kind, str) and kind not in {"text", "refusal"}:
                 words = "a part of type {kind} is not read here; send text"
                 raise PydanticCustomError("part", words, {"kind": ascii(kind[:32])[1:-1]})
+            if kind == "refusal" and not isinstance(part.get("refusal"), str):
+                raise PydanticCustomError("part", "a part of type refusal has no text as its refusal")
         return content
 
     def text(self) -> str:

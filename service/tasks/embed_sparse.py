@@ -83,14 +83,15 @@ async def in_parts(
 
     `cost` is that of the whole request, if these are not all of it.
     """
-    made: list[Made] = []
-    cost = cost_of(inputs) if cost is None else cost
-    for start in range(0, len(inputs), ROWS_AT_ONCE):
-        some = inputs[start : start + ROWS_AT_ONCE]
-        async with encoder.by_word.hold(len(some) * encoder.manifest.vocab_size):
-            rows = await encoder.run(permit, some, cost)
-            made += await encoder.pool.run(permit, sum(row.size for row in rows) // WORDS_PER_CHARACTER, make, rows)
-    return made
+    whole = cost_of(inputs) if cost is None else cost
+
+    async def of(some: Sequence[TextInput]) -> list[Made]:
+        async with encoder.by_word.hold(permit, len(some) * encoder.manifest.vocab_size):
+            rows = await encoder.run(permit, some, whole)
+            return await encoder.pool.run(permit, sum(row.size for row in rows) // WORDS_PER_CHARACTER, make, rows)
+
+    parts = (inputs[start : start + ROWS_AT_ONCE] for start in range(0, len(inputs), ROWS_AT_ONCE))
+    return [each for some in parts for each in await of(some)]
 
 
 async def sparse_similarities(encoder: Encoder, permit: Permit, inputs: Sequence[TextInput]) -> Array:

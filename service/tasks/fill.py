@@ -111,15 +111,21 @@ class Fill:
     ) -> Iterator[list[Candidate]]:
         """Return what could stand in the place of each mask, text by text."""
         self._encoder.settle(permit, inputs)
-        found: list[list[Candidate]] = []
         cost = cost_of(inputs)
-        for some in _few(inputs):
-            async with self._encoder.by_word.hold(sum(len(item.places) for item in some) * self._manifest.vocab_size):
-                for item, logits in zip(some, await self._encoder.run(permit, some, cost), strict=True):
-                    rows = logits[: len(item.places)]
-                    size = rows.size // TOKENS_PER_CHARACTER
-                    found += await self._encoder.pool.run(permit, size, self._likeliest, rows, wanted)
+        found = [each for some in _few(inputs) for each in await self._of_few(permit, some, cost, wanted)]
         return iter(found)
+
+    async def _of_few(
+        self, permit: Permit, inputs: Sequence[TextInput], cost: int, wanted: Wanted
+    ) -> list[list[Candidate]]:
+        encoder, found = self._encoder, list[list[Candidate]]()
+        masks = sum(len(item.places) for item in inputs)
+        async with encoder.by_word.hold(permit, masks * self._manifest.vocab_size):
+            for item, logits in zip(inputs, await encoder.run(permit, inputs, cost), strict=True):
+                rows = logits[: len(item.places)]
+                size = rows.size // TOKENS_PER_CHARACTER
+                found += await encoder.pool.run(permit, size, self._likeliest, rows, wanted)
+        return found
 
     def _likeliest(self, logits: Array, wanted: Wanted) -> list[list[Candidate]]:
         """Return the likeliest tokens by each row of logits (P, vocab_size)."""

@@ -45,7 +45,7 @@ def complaint_about(lark: str, limits: Mapping[str, object]) -> str | None:
     command = [sys.executable, "-P", __file__]
     try:
         found = subprocess.run(  # noqa: S603  # ourselves
-            command, input=asked, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command, input=asked, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S, check=False
         )
     except (subprocess.TimeoutExpired, OSError) as error:
         raise NotTried(str(error)) from None

@@ -57,8 +57,9 @@ PLACE, QUOTED_LINE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"^\s*(\d+ \| |
 # the client's.
 OPTIONS = '\n%llguidance {"no_forcing": true}'
 # Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
-QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"|/(?!/)(?:\\.|[^/\\\n])++/|//[^\n]*+')
-TOKEN = re.compile(r"<\[[^\]\n]*+\]?>?|<\|?[A-Za-z_][^>\n]*+>")
+# What is not closed matches too, or ends at the next mark: it would be read again from each of them.
+QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"?|/(?!/)(?:\\.|[^/\\\n])++/?|//[^\n]*+')
+TOKEN = re.compile(r"<\[[^\]\n]*+\]?>?|<\|?[A-Za-z_][^<>\n]*+>")
 SPACE = '" " '
 
 

@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from service.engine.admission import Permit
+from service.engine.waiting import WaitingQueue
+
+
+@dataclass(eq=False)
+class _Part:
+    permit: Permit
+    amount: int
+    turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Held:
-    """A bound on what is held; who would be over it waits for those before it. What alone is over it comes alone."""
+    """A bound on what is held; who would be over it waits, and clients take turns.
+
+    What alone is over it comes alone.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self._held = most, 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: WaitingQueue[_Part] = WaitingQueue()
 
     @asynccontextmanager
-    async def hold(self, amount: int) -> AsyncIterator[None]:
-        """Hold an amount meanwhile."""
-        amount = min(amount, self._most)
-        await self._take(amount)
+    async def hold(self, permit: Permit, amount: int) -> AsyncIterator[None]:
+        """Hold an amount meanwhile, for a request."""
+        part = _Part(permit, min(amount, self._most))
+        self._waiting.add(part)
+        self._wake()
+        try:
+            await part.turn
+        except asyncio.CancelledError:
+            self._leave(part)
+            raise
         try:
             yield
         finally:
-            self._held -= amount
+            self._held -= part.amount
             self._wake()
 
-    async def _take(self, amount: int) -> None:
-        waiter = (amount, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiter)
+    def _leave(self, part: _Part) -> None:
+        if not self._waiting.remove(part):  # its turn had just come
+            self._held -= part.amount
         self._wake()
-        try:
-            await waiter[1]
-        except asyncio.CancelledError:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
-            else:  # its turn had just come
-                self._held -= amount
-            self._wake()
-            raise
 
     def _wake(self) -> None:
         """Give those who wait their turns, as far as there is room."""
-        while self._waiting and self._held + self._waiting[0][0] <= self._most:
-            amount, turn = self._waiting.popleft()
-            self._held += amount
-            if not turn.cancelled():
-                turn.set_result(None)
+        while (part := next(self._waiting.in_turn(), None)) and self._held + part.amount <= self._most:
+            self._waiting.take(part)
+            self._held += part.amount
+            part.turn.set_result(None)

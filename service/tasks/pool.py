@@ -47,7 +47,7 @@ class Pool:
     ) -> Result:
         """Call a function for a request: at once if it works on no more than a few characters, else in the thread.
 
-        Raises `EngineFailed` for what waits when the pool is closed.
+        Raises `EngineFailed` if the pool is closed before it is done.
         """
         if size <= SMALL:
             await self._small.give()

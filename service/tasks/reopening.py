@@ -91,9 +91,11 @@ class ReopenedTask:
 
     async def close(self) -> None:
         """End what runs; what was stuck and has been replaced, or hangs, is left to itself."""
-        if self._opening is not None and not self._hangs:
-            await self._opening
-        await self._task.close()
+        if self._opening is not None:
+            left_s = self._opening_since + HANGS_S - self._clock()
+            await asyncio.wait([self._opening], timeout=max(0.0, left_s))
+        if not self._is_opening:
+            await self._task.close()
 
     @property
     def _is_opening(self) -> bool:

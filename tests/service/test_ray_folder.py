@@ -21,6 +21,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Ray's usual place, as short as it is elsewhere."""
     with tempfile.TemporaryDirectory(dir=SHORT_PLACE, prefix="t") as folder:
         monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: folder)
+        monkeypatch.setattr("service.ray_processes.SHORT_PLACE", folder)
         yield Path(folder)
 
 
@@ -28,7 +29,12 @@ def mode(folder: Path) -> int:
     return stat.S_IMODE(folder.stat().st_mode)
 
 
-def test_rays_folder_lies_in_one_that_nobody_else_may_enter_and_is_the_same_the_next_time(place: Path) -> None:
+@pytest.mark.parametrize("made_before", [False, True])
+def test_rays_folder_lies_in_one_that_nobody_else_may_enter_and_is_the_same_the_next_time(
+    place: Path, made_before: bool
+) -> None:
+    if made_before:
+        (place / NAME).mkdir(mode=0o755)
     first, second = ray_folder(), ray_folder()
 
     assert first == second == place / NAME / "ray"
@@ -56,6 +62,5 @@ def test_a_place_that_is_too_long_for_sockets_or_not_in_ascii_is_not_used(
     place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: str(place / name))
-    monkeypatch.setattr("service.ray_processes.SHORT_PLACE", str(place))
 
     assert ray_folder() == place / NAME / "ray"

@@ -42,6 +42,19 @@ def test_codes_are_the_shortest_tags_that_mean_one_language_alone() -> None:
     assert [languages.known_as(code) for code in languages.codes.values()] == names
 
 
+def test_a_language_that_is_commonly_called_by_the_name_of_several_is_known_by_it() -> None:
+    names = ["arb_Arab", "arz_Arab", "pes_Arab", "prs_Arab", "lvs_Latn", "nob_Latn", "nno_Latn", "zho_Hans"]
+    languages = Languages(ids={name: place for place, name in enumerate(names)})
+
+    assert list(languages.codes.values()) == ["ar", "arz", "fa", "fa-AF", "lv", "nb", "nn", "zh"]
+    assert [languages.known_as(code) for code in ("ar", "fa", "lv", "nb", "cmn")] == [
+        *names[:1],
+        names[2],
+        *names[4:6],
+        names[7],
+    ]
+
+
 def test_without_directions_it_translates_from_any_language_to_any_other() -> None:
     assert ANY_TO_ANY.translates("en", "de") and ANY_TO_ANY.translates("fr", "en")
     assert not any(ANY_TO_ANY.translates(*pair) for pair in (("en", "en"), ("en", "sv"), ("sv", "en"), (None, "en")))
@@ -103,7 +116,7 @@ def test_a_language_whose_token_is_needed_must_have_one(values: dict[str, Any], 
         Languages(**values)
 
 
-@pytest.mark.parametrize("name", ["de evil\nen>fr", "d" * 33, "", "de fr", "größe"])
+@pytest.mark.parametrize("name", ["de evil\nen>fr", "de\n", "d" * 33, "", "de fr", "größe"])
 def test_a_language_is_called_by_one_short_word(name: str) -> None:
     for values in ({"directions": [("en", name)]}, {"directions": [(name, "en")]}, {"ids": {"en": 1, name: 2}}):
         with pytest.raises(ValidationError, match="should match pattern"):

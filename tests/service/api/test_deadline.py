@@ -197,6 +197,27 @@ async def test_a_large_answer_is_over_when_its_reader_has_taken_it_and_is_the_sa
     assert bodies[-1]["body"] == b""
 
 
+async def test_nothing_comes_between_the_pieces_of_a_large_event() -> None:
+    taken = list[Message]()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        event = send({"type": "http.response.body", "body": b"x" * 10 * PIECE, "more_body": True})
+        comment = send({"type": "http.response.body", "body": b": keep-alive", "more_body": True})
+        await asyncio.gather(event, comment)
+
+    async def receive() -> Message:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
+
+    async def take(message: Message) -> None:
+        await asyncio.sleep(0)
+        taken.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
+    await KeepDeadline(app, Limits())(scope, receive, take)
+
+    assert b"".join(message["body"] for message in taken) == b"x" * 10 * PIECE + b": keep-alive"
+
+
 async def test_a_reader_is_cut_at_the_deadline_however_long_it_may_stall(
     asking: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -11,6 +12,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.middleware import BODIES_UNDER_WAY, LARGE_BODIES, LARGE_BODY, BodyLimits, LimitBody
+from service.api.observing import Observed
 from service.engine.admission import Admission
 from service.engine.batch import Batch, StepChoice
 from service.engine.isolation import Failure
@@ -135,7 +137,9 @@ async def test_bodies_that_are_sent_slowly_do_not_fill_the_memory() -> None:
     assert bodies.under_way == 0
 
 
-async def test_large_bodies_count_until_they_are_answered() -> None:
+async def test_large_bodies_count_until_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks: ContextVar[str] = ContextVar("asks")
+    monkeypatch.setattr("service.api.middleware.observed", lambda: Observed(client=asks.get()))
     limits, answering, stays_open = BodyLimits(LARGE_BODY + 1, timeout_s=9), 0, asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,7 +147,7 @@ async def test_large_bodies_count_until_they_are_answered() -> None:
         answering += 1
         await stays_open.wait()
 
-    async def ask(size: int) -> list[Message]:
+    async def ask(client: str, size: int) -> list[Message]:
         sent: list[Message] = []
 
         async def receive() -> Message:
@@ -152,19 +156,25 @@ async def test_large_bodies_count_until_they_are_answered() -> None:
         async def send(message: Message) -> None:
             sent.append(message)
 
+        asks.set(client)
         await LimitBody(app, limits)({"type": "http", "headers": []}, receive, send)
         return sent
 
-    asking = [asyncio.create_task(ask(LARGE_BODY + 1)) for _ in range(LARGE_BODIES)]
-    small = asyncio.create_task(ask(LARGE_BODY))
+    half = LARGE_BODIES // 2
+    asking = [asyncio.create_task(ask("a", LARGE_BODY + 1)) for _ in range(half)]
+    small = asyncio.create_task(ask("a", LARGE_BODY))
     await asyncio.sleep(0.1)
-    refused = await ask(LARGE_BODY + 1)
-    assert refused[0]["status"] == 429 and b"too many large bodies" in refused[1]["body"]
+    asking += [asyncio.create_task(ask("b", LARGE_BODY + 1)) for _ in range(half)]
+    refused = [await asyncio.create_task(ask("a", LARGE_BODY + 1))]
+    await asyncio.sleep(0.1)
+    refused.append(await asyncio.create_task(ask("c", LARGE_BODY + 1)))
     assert answering == LARGE_BODIES + 1
+    for start, body in refused:
+        assert start["status"] == 429 and b"too many large bodies" in body["body"]
 
     stays_open.set()
     await asyncio.gather(*asking, small)
-    assert limits.large == 0
+    assert not limits.large
 
 
 async def test_what_is_not_json_is_400(client: Client) -> None:

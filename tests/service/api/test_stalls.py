@@ -190,6 +190,8 @@ WORST = {
     ),
     "a long regular expression": ("/generate", body("stories", prompt="a", grammar={"regex": "/" * SIZE})),
     "long choices": ("/generate", body("stories", prompt="a", grammar={"choice": ["\n" * 1000] * 1000})),
+    "a grammar full of signs": ("/generate", body("stories", prompt="a", grammar={"lark": "<a" * 32_000})),
+    "a grammar full of quotes": ("/generate", body("stories", prompt="a", grammar={"lark": '\\"' * 32_000})),
     "patterns that meet": (
         "/generate",
         body(

@@ -1,21 +1,29 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from service.engine.admission import Admission, AdmissionLimits, Permit
+from service.engine.arrays import Array
+from service.engine.inputs import TextInput
+from service.tasks.embed_sparse import ROWS_AT_ONCE, in_parts
 from service.tasks.held import Held
 
 
 class Holding:
     """Somebody who holds an amount until told otherwise."""
 
-    def __init__(self, held: Held, amount: int) -> None:
+    def __init__(self, held: Held, amount: int, client: str = "") -> None:
         self.holds, self._end = False, asyncio.Event()
-        self.task = asyncio.create_task(self._hold(held, amount))
+        self.task = asyncio.create_task(self._hold(held, amount, client))
 
-    async def _hold(self, held: Held, amount: int) -> None:
-        async with held.hold(amount):
+    async def _hold(self, held: Held, amount: int, client: str) -> None:
+        async with held.hold(request(client), amount):
             self.holds = True
             await self._end.wait()
 
@@ -24,8 +32,12 @@ class Holding:
         await self.task
 
 
-async def holding(held: Held, *amounts: int) -> list[Holding]:
-    found = [Holding(held, amount) for amount in amounts]
+def request(client: str = "") -> Permit:
+    return Admission(AdmissionLimits()).admit(client, 1, 1)
+
+
+async def holding(held: Held, *amounts: int, client: str = "") -> list[Holding]:
+    found = [Holding(held, amount, client) for amount in amounts]
     await asyncio.sleep(0.01)
     return found
 
@@ -42,6 +54,17 @@ async def test_who_would_be_over_the_bound_waits_for_those_before_it() -> None:
         await each.end()
 
 
+async def test_clients_take_turns() -> None:
+    held = Held(10)
+    async with held.hold(request("a"), 10):
+        greedy = await holding(held, 10, 10, 10, client="a")
+        (other,) = await holding(held, 10, client="b")
+    for first in (greedy[0], other, greedy[1], greedy[2]):
+        await asyncio.sleep(0.01)
+        assert first.holds
+        await first.end()
+
+
 async def test_what_is_over_the_bound_by_itself_comes_alone() -> None:
     held = Held(10)
     large, small = await holding(held, 99, 1)
@@ -55,7 +78,7 @@ async def test_what_is_over_the_bound_by_itself_comes_alone() -> None:
 @pytest.mark.parametrize("its_turn_had_come", [False, True])
 async def test_who_leaves_while_waiting_takes_nothing_along(its_turn_had_come: bool) -> None:
     held = Held(10)
-    async with held.hold(8):
+    async with held.hold(request(), 8):
         leaving, last = await holding(held, 9, 2)
         if not its_turn_had_come:
             leaving.task.cancel()
@@ -66,5 +89,30 @@ async def test_who_leaves_while_waiting_takes_nothing_along(its_turn_had_come: b
 
     assert last.holds and not leaving.holds
     await last.end()
-    async with asyncio.timeout(1), held.hold(10):
+    async with asyncio.timeout(1), held.hold(request(), 10):
         pass
+
+
+async def test_what_is_read_is_not_held_while_the_next_part_of_its_request_waits() -> None:
+    alive: list[weakref.ref[Array]] = []
+    most = 0
+
+    async def run(_permit: Permit, inputs: list[TextInput], _cost: int) -> list[Array]:
+        nonlocal most
+        rows: list[Array] = [np.zeros(1) for _ in inputs]
+        alive.extend(map(weakref.ref, rows))
+        most = max(most, sum(each() is not None for each in alive))
+        await asyncio.sleep(0)
+        return rows
+
+    async def read(_permit: Permit, _size: int, _make: object, rows: list[Array]) -> list[int]:
+        await asyncio.sleep(0)
+        return [0 for _ in rows]
+
+    pool, manifest = SimpleNamespace(run=read), SimpleNamespace(vocab_size=1)
+    encoder: Any = SimpleNamespace(by_word=Held(2 * ROWS_AT_ONCE), manifest=manifest, run=run, pool=pool)
+    inputs = [TextInput([1], [0])] * 3 * ROWS_AT_ONCE
+    await asyncio.gather(*(in_parts(encoder, request(), inputs, list) for _ in range(10)))
+
+    assert len(alive) == 10 * len(inputs)
+    assert most <= 2 * ROWS_AT_ONCE

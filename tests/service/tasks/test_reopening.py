@@ -362,10 +362,10 @@ async def test_a_model_whose_opening_hangs_waits_for_another_process(
     clock.now += 1
 
     assert is_to_be_replaced(tasks) and classifier.is_lost
-    await end()
     await asyncio.wait_for(classifier.close(), 5)
     may_open.set()
     await opened(classifier)
+    await end()
 
 
 async def test_a_process_whose_only_model_fails_is_replaced(sentiment: TinyPackage) -> None:

@@ -32,7 +32,8 @@ def _refused_but_one(value: object) -> object:
 
 NotDone = Annotated[Any, BeforeValidator(_refused)]
 OnlyOne = Annotated[Any, BeforeValidator(_refused_but_one)]  # which is what there is without the field
-KINDS = "PNG, JPEG, GIF, BMP or WebP"  # of images, and what they begin with
+KINDS = "PNG, JPEG, GIF, BMP or WebP"  # of images
+# TIFF's beginnings too: what is told of those is which formats can be read, and not that they are no JSON.
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
 OF_DRAWING = frozenset({"typical_p", "epsilon_cutoff", "eta_cutoff"})
 LanguageCode = Annotated[str, Field(max_length=32)]

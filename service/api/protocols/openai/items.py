@@ -31,8 +31,8 @@ class Part(NullsLeftOut):
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        name = {"refusal": "refusal", "input_json": "data"}.get(self.type, "text")
-        if name not in self.model_fields_set:
+        name = "refusal" if self.type == "refusal" else "text"
+        if self.type != "input_json" and name not in self.model_fields_set:  # JSON may be null
             raise PydanticCustomError("part", "a part of type {type} has no {name}", {"type": self.type, "name": name})
         return self
 

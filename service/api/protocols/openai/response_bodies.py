@@ -206,8 +206,8 @@ class ResponsesRequest(GenerationRequest):
 
 def _is_reference(item: dict[Any, Any]) -> bool:
     """Whether an item is known by its id alone, whose type need not be sent."""
-    is_bare = item.get("type") is None and not item.keys() & {"role", "content"}
-    return item.get("type") == "item_reference" or (is_bare and "id" in item)
+    is_bare = item.get("type") is None and "id" in item and item.keys() <= {"id", "type"}
+    return item.get("type") == "item_reference" or is_bare
 
 
 def _nested(tool: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class AllowedTools(BaseModel):
 
     def of(self, tools: list[Tool], name_of: Callable[[Tool], object]) -> list[Tool]:
         """Return those of the tools; raises `InvalidRequest` for a name that none has."""
-        known = {str(name_of(tool)): tool for tool in tools}
+        known = {name: tool for tool in tools if isinstance(name := name_of(tool), str)}
         names = dict.fromkeys(tool.name for tool in self.tools)
         for name in names:
             if name not in known:

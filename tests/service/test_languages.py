@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from service.languages import Detector
+
+BOKMAL = "Jeg heter Kari og kommer fra Norge, hvor det er veldig kaldt om vinteren, og jeg liker ikke å fryse."
+NYNORSK = "Eg heiter Kari og kjem frå Noreg, der det er veldig kaldt om vinteren, og eg likar ikkje å frysa."
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "found"),
+    [
+        (["arb_Arab", "eng_Latn"], "لا أعرف لماذا لم يخبرهم أحد بذلك حتى الآن.", "arb_Arab"),
+        (["pes_Arab", "eng_Latn"], "نمی‌دانم چرا کسی این را به آنها نگفته است.", "pes_Arab"),
+        (["lvs_Latn", "eng_Latn"], "Es nezinu, kāpēc neviens viņiem to nav pateicis.", "lvs_Latn"),
+        (["nob_Latn", "nno_Latn", "eng_Latn"], BOKMAL, "nob_Latn"),
+        (["nob_Latn", "nno_Latn", "eng_Latn"], NYNORSK, "nno_Latn"),
+        (["no", "en"], BOKMAL, "no"),
+        (["no", "en"], NYNORSK, "no"),
+        (["en", "de"], BOKMAL, "no"),  # as py3langid calls it
+    ],
+)
+def test_a_text_is_in_a_language_by_whichever_name_the_model_knows_it(names: list[str], text: str, found: str) -> None:
+    guesses, surely = Detector(names).read(text)
+
+    assert surely == found
+    assert guesses[0].language == found or found not in names
+    assert len({guess.language for guess in guesses}) == len(guesses) == len(names)
