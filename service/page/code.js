@@ -7,6 +7,10 @@ const LONGEST_ARGUMENT = 120_000; // bytes; Linux takes a few more
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const address = (path) => new URL(path, document.baseURI).href;
 
+// What the code asks with a key: it stands in the environment, and in no file or history of a shell.
+const KEY = "TRIFOLD_KEY";
+const note = () => (hasKey() ? `# export ${KEY}='your key'\n` : "");
+
 // A body that is too long for a command's argument is a file's, of which the beginning is shown.
 const beginning = (body) =>
   JSON.stringify(body, (_, value) => (typeof value === "string" && value.length > 60 ? `${value.slice(0, 60)}…` : value)).slice(0, 500);
@@ -18,11 +22,11 @@ function file(body) {
 }
 
 function curl({ path, body }) {
-  const key = hasKey() ? ` -H "Authorization: Bearer $TRIFOLD_KEY"` : "";
+  const key = hasKey() ? ` -H "Authorization: Bearer $${KEY}"` : "";
   const flag = body.stream ? "curl -N" : "curl";
   const about = file(body);
   const sent = about ? "--data-binary @body.json" : `-d ${quoted(JSON.stringify(body))}`;
-  return `${about}${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  ${sent}`;
+  return `${note()}${about}${flag} ${address(path)}${key} \\\n  -H 'Content-Type: application/json' \\\n  ${sent}`;
 }
 
 // A value as Python has it. JSON's strings are Python's, too.
@@ -40,9 +44,9 @@ function literal(value) {
 function python({ path, body }) {
   const about = file(body);
   const standard = `${about && "import json\n"}${hasKey() ? "import os\n" : ""}`;
-  const imports = `${about}${standard}${standard && "\n"}import httpx\n`;
+  const imports = `${note()}${about}${standard}${standard && "\n"}import httpx\n`;
   const given = about ? 'json.load(open("body.json", encoding="utf-8"))' : literal(body);
-  const key = hasKey() ? `headers = {"Authorization": f"Bearer {os.environ['TRIFOLD_KEY']}"}\n` : "";
+  const key = hasKey() ? `headers = {"Authorization": f"Bearer {os.environ['${KEY}']}"}\n` : "";
   const rest = hasKey() ? ", headers=headers" : "";
   const asked = `"${address(path)}", json=body${rest}, timeout=60`;
   const act = body.stream
@@ -68,8 +72,8 @@ function asOpenAI({ path, body }) {
 
 function openai(call) {
   const asked = asOpenAI(call);
-  const imports = hasKey() ? "import os\n\nfrom openai import OpenAI\n" : "from openai import OpenAI\n";
-  const key = hasKey() ? 'os.environ["TRIFOLD_KEY"]' : '"none"';
+  const imports = `${note()}${hasKey() ? "import os\n\n" : ""}from openai import OpenAI\n`;
+  const key = hasKey() ? `os.environ["${KEY}"]` : '"none"';
   const given = Object.entries(asked.given).map(([name, value]) => `    ${name}=${literal(value)},\n`);
   const client = `client = OpenAI(base_url="${address("v1")}", api_key=${key})\n`;
   return `${imports}\n${client}answer = client.${asked.method}.create(\n${given.join("")})\n${asked.print}`;

@@ -70,9 +70,9 @@ def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_every_variable_that_the_repository_names_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "README.md", *(ROOT / "deploy").rglob("*.yaml")]
-    files += [path for ending in ("*.py", "*.sh", "*.md") for path in (ROOT / "service").rglob(ending)]
+    files += [path for ending in ("*.py", "*.sh", "*.md", "*.js") for path in (ROOT / "service").rglob(ending)]
     named = {name for file in files for name in re.findall(r"\bTRIFOLD_[A-Z][A-Z_]*[A-Z]", file.read_text())}
-    assert {"TRIFOLD_API_KEYS", "TRIFOLD_LIMITS__MAX_INPUTS", "TRIFOLD_HAPROXY_BINARY"} <= named
+    assert {"TRIFOLD_API_KEYS", "TRIFOLD_LIMITS__MAX_INPUTS", "TRIFOLD_HAPROXY_BINARY", "TRIFOLD_KEY"} <= named
     for name in named:
         monkeypatch.setenv(name, "?")
 

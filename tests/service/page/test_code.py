@@ -8,12 +8,14 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.service.page.conftest import OpenPage
+from tests.service.api.test_keys import entry, keys
+from tests.service.page.conftest import OpenPage, serving
 from tests.service.page.test_screens import SCREENS, use
 
 pytestmark = pytest.mark.browser
@@ -125,3 +127,22 @@ def test_a_text_with_brackets_is_shown_as_it_is_and_at_once(open_page: OpenPage)
 
     assert json.loads(text) == answer
     assert "[-1.5, 2e-9]" in text
+
+
+def test_the_code_says_where_its_key_comes_from_and_runs_with_it(
+    open_page: OpenPage, packages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIFOLD_KEY", "one")
+    with serving(packages[1:2], **keys(tmp_path, entry("a", "one"))) as locked:
+        page = open_page("embed", at=locked)
+        page.get_by_label("This server asks for an API key").fill("one")
+        page.keyboard.press("Enter")
+        page.get_by_label("Texts, one a line").fill("A dog.")
+        use(page, "embed")
+        for form in ("curl", "Python", OPENAI):
+            assert shown(page, form).startswith("# export TRIFOLD_KEY='your key'\n")
+        assert "embeddings" in run(shown(page, "Python"))
+        assert run(shown(page, OPENAI)).startswith("[")
+        curl = [*shlex.split(shown(page, "curl").replace("\\\n", ""), comments=True)]
+        assert curl[2:4] == ["-H", "Authorization: Bearer $TRIFOLD_KEY"]
+        page.close()
