@@ -1,11 +1,12 @@
 // What the server is doing, asked once a second: the batch fills and empties before one's eyes.
 
 import { get, wordsOf } from "./api.js";
-import { counted, h, svg } from "./dom.js";
+import { button, counted, h, svg } from "./dom.js";
 
 const EVERY_MS = 1000;
 const AFTER_ERROR_MS = 5000;
 const KEPT = 60; // values of the curve
+const CELLS = 64; // the most that are drawn of a model's slots
 const PATIENCE_MS = 10_000; // for which another node's readings are passed over, where several answer in turn
 const ABSENT = { running: 0, waiting: 0, slots_used: 0, slots: 0, tokens: 0 }; // of a model that this node has not
 
@@ -20,7 +21,9 @@ function curve(values) {
 }
 
 function slots(used, all) {
-  const cells = Array.from({ length: Math.min(all, 64) }, (_, cell) => h("i", { class: cell < used ? "on" : null }));
+  const count = Math.min(all, CELLS);
+  const lit = (used * count) / all; // where one cell is several slots, one of them lights it
+  const cells = Array.from({ length: count }, (_, cell) => h("i", { class: cell < lit ? "on" : null }));
   return h("span", { class: "slots", "aria-hidden": "true" }, cells);
 }
 
@@ -46,8 +49,15 @@ export function startLive(element, models) {
   const told = h("span", { class: "told" });
   const drawn = h("span", {});
   const list = h("ul", { class: "models" });
-  const details = h("details", { ontoggle: () => drawRows() }, h("summary", {}, drawn, told), list);
-  element.replaceChildren(details);
+  // What changes each second is no part of its name, and the list has the room of the whole strip.
+  const details = h("details", { ontoggle: () => drawRows() }, h("summary", {}, "Models"));
+  let isPaused = false;
+  const stop = button("Pause", () => {
+    isPaused = !isPaused;
+    stop.textContent = isPaused ? "Resume" : "Pause";
+    before = null; // what was counted meanwhile is no rate
+  }, { class: "chip" });
+  element.replaceChildren(drawn, told, stop, details, list);
   let before = null;
   let shownAt = 0; // by this machine's clock: those of two nodes may differ
   let rows = [];
@@ -57,7 +67,7 @@ export function startLive(element, models) {
   }
 
   function show(now) {
-    if (now.at === before?.at) return; // a reading is shared by all who ask within a second
+    if (isPaused || now.at === before?.at) return; // a reading is shared by all who ask within a second
     const last = now.node === before?.node ? before : null; // counters of one node alone have a difference
     if (before && !last && performance.now() - shownAt < PATIENCE_MS) return;
     const of = (reading, id) => (Object.hasOwn(reading.models, id) ? reading.models[id] : ABSENT);
@@ -90,7 +100,7 @@ export function startLive(element, models) {
   async function look() {
     let pause = EVERY_MS;
     try {
-      if (!document.hidden) show(await get("live"));
+      if (!document.hidden && !isPaused) show(await get("live"));
     } catch (error) {
       fail(error);
       pause = Math.max((error.retryAfter ?? 0) * 1000, AFTER_ERROR_MS);

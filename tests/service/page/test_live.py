@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import Any
 
 import pytest
@@ -105,3 +106,35 @@ def test_a_strip_that_is_closed_makes_no_rows(open_page: OpenPage) -> None:
     summary.click()
 
     expect(page.locator(".live li")).to_have_count(0)
+
+
+def test_the_strip_can_be_paused_and_its_name_stays(open_page: OpenPage) -> None:
+    page, counts = open_page("tag"), count(1)
+    page.route("**/live", lambda route: route.fulfill(json=reading("one", time.time(), next(counts))))
+    strip = page.get_by_label("What the server is doing")
+    expect(page.locator(".told")).to_contain_text("requests")
+    expect(strip.locator("summary")).to_have_accessible_name("Models")
+    strip.get_by_role("button", name="Pause").click()
+    before = page.locator(".told").text_content()
+    page.wait_for_timeout(2500)
+    assert page.locator(".told").text_content() == before
+    strip.get_by_role("button", name="Resume").click()
+
+    expect(page.locator(".told")).not_to_have_text(before or "")
+    expect(strip.get_by_role("button", name="Pause")).to_be_focused()
+
+
+@pytest.mark.parametrize(("used", "lit"), [(0, 0), (1, 1), (64, 16), (256, 64)])
+def test_as_much_of_a_row_is_lit_as_of_many_slots_is_used(open_page: OpenPage, used: int, lit: int) -> None:
+    page = open_page("tag")
+    busy = {"running": used, "waiting": 0, "slots_used": used, "slots": 256, "tokens": 0}
+    page.route(
+        "**/live", lambda route: route.fulfill(json={**reading("one", time.time(), 1), "models": {"chat": busy}})
+    )
+    page.reload()
+    page.get_by_label("What the server is doing").locator("summary").click()
+
+    row = page.locator(".live li", has_text="chat")
+    expect(row).to_contain_text(f"{used} of 256 slots")
+    expect(row.locator(".slots i")).to_have_count(64)
+    expect(row.locator(".slots i.on")).to_have_count(lit)
