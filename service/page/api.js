@@ -99,8 +99,10 @@ function posted(body, signal) {
   return { method: "POST", body: JSON.stringify(body), signal, headers: { "Content-Type": "application/json" } };
 }
 
-// What is asked, and in time what was answered and how many seconds that took.
-export const newCall = (path, body) => ({ path, body, answer: null, started: null, seconds: null });
+// What is asked, and in time what was answered and how many seconds that took. `setting` tells calls of one path apart.
+export const newCall = (path, body, setting = null) => ({ path, body, setting, answer: null, started: null, seconds: null });
+
+export const nameOf = ({ path, setting }) => (setting ? `/${path} ${setting}` : `/${path}`);
 
 export const answered = (call, answer) => Object.assign(call, { answer, seconds: (performance.now() - call.started) / 1000 });
 

@@ -1,7 +1,8 @@
 // A panel with what a screen has just asked, in a form to copy, and what was answered.
 
+import { nameOf } from "./api.js";
 import { FORMS, hasForm } from "./code.js";
-import { button, h } from "./dom.js";
+import { button, copyButton, h } from "./dom.js";
 
 // A panel at the end of a screen; `show` gives it the newest calls.
 export function callPanel() {
@@ -9,15 +10,8 @@ export function callPanel() {
   const which = h("div", { class: "choices", role: "group", "aria-label": "Request" });
   let calls = [];
   let form = "curl";
-  let number = 0;
+  let wanted = 0; // the call that was chosen, also while there are fewer
 
-  const copy = button("Copy", async () => {
-    // Browsers have a clipboard for pages of this machine and of https alone, and may be told to refuse it.
-    const isDone = await navigator.clipboard?.writeText(pre.textContent).then(() => true, () => false);
-    if (!isDone) getSelection().selectAllChildren(pre);
-    copy.textContent = isDone ? "Copied" : "Selected";
-    setTimeout(() => (copy.textContent = "Copy"), 1500);
-  });
   const forms = h(
     "div",
     { class: "choices", role: "group", "aria-label": "Form" },
@@ -25,8 +19,9 @@ export function callPanel() {
   );
   function draw(change = {}) {
     form = change.form ?? form;
-    number = Math.min(change.number ?? number, calls.length - 1);
+    wanted = change.wanted ?? wanted;
     if (!element.open || !calls.length) return;
+    const number = Math.min(wanted, calls.length - 1);
     const call = calls[number];
     const shown = hasForm(call, form) ? form : "Python";
     for (const each of forms.children) {
@@ -41,15 +36,14 @@ export function callPanel() {
     "details",
     { class: "call", hidden: true, ontoggle: () => draw() },
     h("summary", {}, "The same from your own program"),
-    h("div", { class: "row" }, forms, which, copy),
+    h("div", { class: "row" }, forms, which, copyButton(pre)),
     pre,
   );
   const show = (...newest) => {
     calls = newest;
     element.hidden = !calls.length;
-    number = Math.max(0, number);
     const choices = newest.length < 2 ? [] : newest;
-    which.replaceChildren(...choices.map(({ path }, index) => button(`/${path}`, () => draw({ number: index }))));
+    which.replaceChildren(...choices.map((call, index) => button(nameOf(call), () => draw({ wanted: index }))));
     draw();
   };
   return { element, show };

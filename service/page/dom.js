@@ -30,7 +30,33 @@ export function textarea(value, rows, oninput) {
   return h("textarea", { rows, value, oninput, spellcheck: "false", dir: "auto" });
 }
 
+// A text to read. While it is longer than its place the keyboard reaches it, and scrolls it.
+export function reading(name, properties, ...children) {
+  const text = h("p", { class: "reading", dir: "auto", ...properties }, children);
+  const place = { tabindex: 0, role: "region", "aria-label": name };
+  new ResizeObserver(() => {
+    const isLonger = text.scrollHeight > text.clientHeight;
+    for (const [attribute, value] of Object.entries(place)) {
+      if (isLonger) text.setAttribute(attribute, value);
+      else text.removeAttribute(attribute);
+    }
+  }).observe(text);
+  return text;
+}
+
 export const button = (text, onclick, properties) => h("button", { type: "button", onclick, ...properties }, text);
+
+// A button that copies an element's text.
+export function copyButton(from) {
+  const copy = button("Copy", async () => {
+    // Browsers have a clipboard for pages of this machine and of https alone, and may be told to refuse it.
+    const isDone = await navigator.clipboard?.writeText(from.textContent).then(() => true, () => false);
+    if (!isDone) getSelection().selectAllChildren(from);
+    copy.textContent = isDone ? "Copied" : "Selected";
+    setTimeout(() => (copy.textContent = "Copy"), 1500);
+  });
+  return copy;
+}
 
 export const choice = (values, chosen, onchange) => offer(h("select", { onchange }), values, chosen);
 
@@ -46,7 +72,8 @@ export function offer(select, values, chosen) {
 export function roving(container, selector) {
   container.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser's own
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const forward = getComputedStyle(container).direction === "rtl" ? -1 : 1;
+    const step = { ArrowRight: forward, ArrowLeft: -forward }[event.key];
     const all = [...container.querySelectorAll(selector)];
     const next = step && all[all.indexOf(document.activeElement) + step];
     if (!next) return;
@@ -64,6 +91,9 @@ export const linesOf = (text) => text.split("\n").map((line) => line.trim()).fil
 export const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 export const percent = (share) => `${(100 * share).toFixed(share > 0.0995 && share < 0.995 ? 0 : 1)} %`;
+
+// A number with so many digits behind the point; one that is nearly nothing has no sign.
+export const rounded = (value, digits = 2) => (Number(value.toFixed(digits)) || 0).toFixed(digits);
 
 // A list of names with bars and numbers, best first; what can be chosen is a button. Long names have the room.
 export function bars(rows, { label, onchoose, chosen, long } = {}) {

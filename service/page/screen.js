@@ -1,8 +1,8 @@
 // What all screens have in common: a title, the choice of a model, a line of status, and the calls they made.
 
-import { latest, wordsOf } from "./api.js";
+import { latest, nameOf, wordsOf } from "./api.js";
 import { callPanel } from "./calls.js";
-import { choice, counted, field, h } from "./dom.js";
+import { button, choice, counted, field, h } from "./dom.js";
 
 // A text that may have more tokens than a model takes at once is read in windows. A token may be one byte, of which a
 // unit of a text has three at most; special tokens come on top.
@@ -13,8 +13,9 @@ const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${va
 // `build` gets the frame and returns what stands between the title and the calls; `ask` is run with a signal. What it
 // sets as the frame's `clear` takes results away that are another model's, or of a text before one that was refused.
 export function makeScreen(title, models, { build, ask, auto = true }) {
-  const status = h("p", { class: "status", role: "status" });
+  const status = h("p", { class: "status", role: "status", tabindex: -1 });
   const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const again = button("Try again", () => frame.wish(0), { hidden: true });
   const about = h("p", { class: "about" });
   const calls = callPanel();
   const frame = {
@@ -22,12 +23,12 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
     show: calls.show,
     told(...newest) {
       root.removeAttribute("aria-busy");
-      problem.hidden = true;
+      solved();
       status.replaceChildren(...newest.map(told).flatMap((text, index) => (index ? [" · ", text] : [text])));
       calls.show(...newest);
     },
     say(text) {
-      problem.hidden = true;
+      solved();
       status.textContent = text;
     },
     // Where nothing is asked, as of an empty text, nothing stays of what was answered before.
@@ -38,15 +39,26 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
     },
   };
 
-  function told({ path, seconds: took, answer }) {
+  function offerAgain(isUseful) {
+    if (!isUseful && document.activeElement === again) status.focus(); // a button that is hidden loses it
+    again.hidden = !isUseful;
+  }
+
+  function solved() {
+    problem.hidden = true;
+    offerAgain(false);
+  }
+
+  function told({ seconds: took, answer, ...call }) {
     const tokens = answer?.usage ? answer.usage.prompt_tokens + answer.usage.completion_tokens : null;
-    return `/${path} ${seconds(took)}${tokens ? `, ${counted(tokens, "token")}` : ""}`;
+    return `${nameOf(call)} ${seconds(took)}${tokens ? `, ${counted(tokens, "token")}` : ""}`;
   }
 
   function fail(error) {
     frame.clear?.();
     problem.textContent = wordsOf(error);
     problem.hidden = false;
+    offerAgain(!error.param && !error.isAnswered); // what is wrong would be refused again
     status.textContent = "";
     if (error.call) calls.show(error.call);
   }
@@ -85,6 +97,7 @@ export function makeScreen(title, models, { build, ask, auto = true }) {
     about,
     body,
     problem,
+    again,
     status,
     calls.element,
   );

@@ -92,7 +92,7 @@ export function open(models) {
         all.splice(all.indexOf(message), 1); // it was not answered, and can be said again in other words
         bubbles.forEach((each) => each.remove());
         if (!signal.aborted && all === messages) said.value = [content, said.value].filter(Boolean).join("\n");
-      }
+      } else error.isAnswered = true; // in part: to be sent again the message would have to be written again
       if (!stopped.signal.aborted) throw error;
       if (stopping !== stopped) return; // by another conversation, of which nothing was stopped
       frame.say("Stopped.");

@@ -52,7 +52,7 @@ export function open(models) {
     stopping = stopped;
     const ended = AbortSignal.any([signal, stopped.signal]);
     const used = two.checked ? [first, second] : [first];
-    const calls = used.map((each) => newCall("generate", each.body(frame.model.id, prompt.value)));
+    const calls = used.map((each) => newCall("generate", each.body(frame.model.id, prompt.value), two.checked ? each.name : null));
     stop.disabled = false;
     frame.say("Writing …");
     try {
@@ -123,5 +123,5 @@ function setting(name, values) {
     told.textContent = speed(await run(call, output, signal));
   }
 
-  return { element, body, write, clear };
+  return { name, element, body, write, clear };
 }

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.service.api.test_keys import entry, keys
 from tests.service.page.conftest import OpenPage, hold, serving
+from tests.service.page.test_screens import use
 
 pytestmark = pytest.mark.browser
 
@@ -231,3 +232,39 @@ def test_where_the_likeliest_is_no_answer_nothing_is_marked(open_page: OpenPage)
         "No answer in this text"
     )
     expect(page.locator("mark")).to_have_count(0)
+
+
+def test_what_was_not_answered_is_asked_again_by_a_button(open_page: OpenPage) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    page.route("**/tag", lambda route: route.abort("connectionrefused"))
+    page.get_by_label("Text").fill("Dan went home.")
+    again = page.get_by_role("button", name="Try again")
+    expect(again).to_be_visible()
+    with page.expect_request("**/tag"):
+        again.click()
+    expect(again).to_be_focused()  # as long as it is there
+    page.unroute("**/tag")
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    expect(again).to_be_hidden()
+    expect(page.get_by_role("status")).to_be_focused()
+
+
+def test_what_is_wrong_is_not_asked_again(open_page: OpenPage) -> None:
+    page = open_page("fill")
+    page.get_by_label("Text with [MASK]").fill("Nothing is missing here.")
+
+    expect(page.get_by_role("alert")).to_contain_text("without [MASK]")
+    expect(page.get_by_role("button", name="Try again")).to_be_hidden()
+
+
+def test_an_answer_that_broke_off_in_a_conversation_is_not_asked_again_without_its_message(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    begun = 'data: {"index":0,"text":" Once"}\n\n'
+    page.route("**/generate", lambda route: route.fulfill(body=begun, content_type="text/event-stream"))
+    page.get_by_role("button", name="Send").click()
+
+    expect(page.get_by_role("alert")).to_have_text("The answer broke off before its end")
+    expect(page.get_by_role("button", name="Try again")).to_be_hidden()
