@@ -30,9 +30,13 @@ function eigenvector(matrix) {
 
 // Half-precision numbers in base64, little-endian, as explanations have them.
 export function halves(base64) {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  return Float32Array.from({ length: bytes.length / 2 }, (_, index) => half(view.getUint16(index * 2, true)));
+  const bytes = atob(base64);
+  const numbers = new Float32Array(bytes.length / 2);
+  // By a loop: an explanation may have a million, of which iterators make a third of a second.
+  for (let index = 0; index < numbers.length; index += 1) {
+    numbers[index] = half(bytes.charCodeAt(2 * index) | (bytes.charCodeAt(2 * index + 1) << 8));
+  }
+  return numbers;
 }
 
 function half(bits) {

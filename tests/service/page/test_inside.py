@@ -122,3 +122,17 @@ def test_words_of_the_model_before_are_asked_about_no_more(open_page: OpenPage) 
 
     expect(page.get_by_role("status")).to_contain_text("tokens")
     expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_large_map_has_the_weights_of_a_long_text(open_page: OpenPage) -> None:
+    page = open_page("inside")
+    use(page, "inside")
+    page.get_by_label("Text", exact=True).fill("good " * 50)
+    expect(page.get_by_role("group", name="The token that looks").get_by_role("button")).to_have_count(52)
+    drawn = """each => {
+        const { data } = each.getContext("2d").getImageData(0, 0, each.width, each.height);
+        return new Set(data.filter((_, place) => place % 4 === 3)).size;
+    }"""
+
+    for canvas in (page.locator(".thumb").first, page.locator("canvas.large")):
+        assert canvas.evaluate(drawn) > 10  # as many degrees
