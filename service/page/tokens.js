@@ -1,7 +1,7 @@
 // Tokens as they stream in, each with the alternatives that stood at its place.
 
 import { answered, Refused, stream } from "./api.js";
-import { bars, counted, h, roving } from "./dom.js";
+import { bars, characters, counted, h, roving } from "./dom.js";
 
 // A text that grows token by token; `others` shows what else could have stood at a token's place.
 export function tokenText(others = h("div", { class: "others", "aria-live": "polite" })) {
@@ -51,7 +51,13 @@ function alternatives({ text, logprob, top }) {
 
 const LINE = 40; // pixels
 
-export const shown = (text) => (text.trim() || text.includes("\n") ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅");
+const numberOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+
+// A token's text in signs that are seen; characters that are never drawn, such as joiners, are named.
+export function shown(text) {
+  if (/^\p{DI}+$/u.test(text.trim())) return characters(text.trim()).map(numberOf).join(" ");
+  return text.trim() || text.includes("\n") ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅";
+}
 
 // Reads a stream of one choice into a text until it ends or is stopped; its call has what came, however it ends. Whoever
 // sees the end of the box that the text is in goes on seeing it.
@@ -81,8 +87,11 @@ export async function run(call, into, signal, { box = into.text, onbegin } = {})
   return { first, reason, usage, seconds: call.seconds };
 }
 
+export const ENDED_AT_ONCE = "The model ended at once.";
+
 export function speed({ first, usage, seconds, reason }) {
   const tokens = usage.completion_tokens;
+  if (!tokens) return ENDED_AT_ONCE;
   const rest = seconds - first / 1000;
   const rate = tokens > 1 && rest > 0 ? `, ${Math.round((tokens - 1) / rest)} tokens/s` : "";
   return `${counted(tokens, "token")}, the first after ${Math.round(first)} ms${rate}${reason === "length" ? ", cut at the most tokens" : ""}`;

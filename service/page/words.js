@@ -1,48 +1,47 @@
 // A text in pieces: its tokens by the characters they stand for, with what stands between them.
 
-import { characters, h } from "./dom.js";
+import { characters, h, reading, rounded } from "./dom.js";
 
-// Calls `make(token, index, characters)` for each token of a text, and puts what it returns where the token stands.
-export function pieces(text, tokens, make) {
-  const all = characters(text);
+// The characters [start, end) that tokens stand for, with what these add. Tokens that share a character, such as the
+// bytes of an emoji, are one: what is seen of them is the same.
+function pieces(tokens, values) {
   const found = [];
-  let at = 0;
-  tokens.forEach((token, index) => {
-    if (token.special || token.start < at) return;
-    if (token.start > at) found.push(all.slice(at, token.start).join(""));
-    const own = all.slice(token.start, token.end).join("");
-    const spaces = own.length - own.trimStart().length;
-    if (spaces) found.push(own.slice(0, spaces));
-    found.push(make(token, index, own.slice(spaces)));
-    at = token.end;
+  tokens.forEach(({ special, start, end }, index) => {
+    if (special) return;
+    const last = found.at(-1);
+    if (last && start < last.end) {
+      last.end = Math.max(last.end, end);
+      last.value += values[index];
+    } else found.push({ start, end, value: values[index] });
   });
-  return [...found, all.slice(at).join("")];
+  return found;
 }
 
 // A text whose tokens are coloured by what they add: for, in the screen's colour; against, in red.
 export function contributions(text, tokens, values) {
-  const strongest = Math.max(...values.map(Math.abs), 1e-9);
-  const coloured = (_, index, own) => {
-    const value = values[index];
-    const told = `${value > 0 ? "+" : ""}${value.toFixed(2)}`;
-    return h(
-      "span",
-      { class: value >= 0 ? "word for" : "word against", "--weight": Math.abs(value) / strongest, title: told },
-      own,
-    );
-  };
-  return h("p", { class: "reading", dir: "auto" }, pieces(text, tokens, coloured));
+  const all = characters(text);
+  const found = pieces(tokens, values);
+  const strongest = Math.max(...found.map(({ value }) => Math.abs(value)), 1e-9);
+  const shown = [];
+  let at = 0;
+  for (const { start, end, value } of found) {
+    const own = all.slice(start, end).join("");
+    const spaces = own.length - own.trimStart().length;
+    const colour = { class: value >= 0 ? "word for" : "word against", "--weight": Math.abs(value) / strongest };
+    const title = `${value > 0 ? "+" : ""}${rounded(value)}`;
+    shown.push(all.slice(at, start).join(""), own.slice(0, spaces), h("span", { ...colour, title }, own.slice(spaces)));
+    at = end;
+  }
+  return reading("What each token adds", {}, shown, all.slice(at).join(""));
 }
 
-// The same as a table, for who does not see colours.
-export function contributionTable(text, tokens, values) {
+// The same as a table, for who does not see colours; `what` is what they add to.
+export function contributionTable(text, tokens, values, what) {
   const all = characters(text);
-  const rows = tokens.flatMap((token, index) =>
-    token.special
-      ? []
-      : [h("tr", {}, h("td", {}, all.slice(token.start, token.end).join("")), h("td", {}, values[index].toFixed(3)))],
+  const rows = pieces(tokens, values).map(({ start, end, value }) =>
+    h("tr", {}, h("td", {}, all.slice(start, end).join("")), h("td", {}, rounded(value, 3))),
   );
-  const head = h("tr", {}, h("th", { scope: "col" }, "Token"), h("th", { scope: "col" }, "Adds to the log odds"));
+  const head = h("tr", {}, h("th", { scope: "col" }, "Token"), h("th", { scope: "col" }, `Adds to the ${what}`));
   return h(
     "details",
     { class: "more" },

@@ -1,7 +1,7 @@
 // Answers to a question, marked in the text that holds them.
 
 import { post } from "../api.js";
-import { bars, characters, field, h, textarea } from "../dom.js";
+import { bars, characters, field, h, reading, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 
 const QUESTION = "Where was she born?";
@@ -35,7 +35,7 @@ export function open(models) {
     found.replaceChildren(
       h("h2", {}, "Answers"),
       bars([...(best ? [] : [{ name: "No answer in this text", share: none }]), ...rows], { label: "Answers, best first", long: true }),
-      h("p", { class: "reading", dir: "auto" }, marked),
+      reading("The answer in its place", {}, marked),
     );
     frame.told(call);
   }

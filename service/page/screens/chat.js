@@ -3,7 +3,7 @@
 import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
-import { run, speed, tokenText } from "../tokens.js";
+import { ENDED_AT_ONCE, run, speed, tokenText } from "../tokens.js";
 
 const HEARD_MS = 1000;
 const MOST = 160; // tokens of an answer, if nothing else is chosen
@@ -86,7 +86,7 @@ export function open(models) {
       const done = await run(call, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
       hasEnded = true; // maybe without a word, which is an answer too: a template may ask that roles alternate
       frame.told(call);
-      frame.say(answer.value() ? speed(done) : "The model ended at once.");
+      frame.say(answer.value() ? speed(done) : ENDED_AT_ONCE);
     } catch (error) {
       if (!answer.value()) {
         all.splice(all.indexOf(message), 1); // it was not answered, and can be said again in other words

@@ -1,7 +1,7 @@
 // Labels of a text as bars, and what each word adds to one of them; or labels of a picture.
 
 import { post, wordsOf } from "../api.js";
-import { bars, field, h, samples, textarea } from "../dom.js";
+import { bars, field, h, rounded, samples, textarea } from "../dom.js";
 import { makeScreen, needsWindows } from "../screen.js";
 import { contributions, contributionTable } from "../words.js";
 import { picture } from "./picture.js";
@@ -22,6 +22,7 @@ const ANY = [
   "The plot is thin, but the actors save it.",
   "Two hours of my life that I will never get back.",
 ];
+const MOST = 20; // labels that are drawn; the answer has them all
 
 export function open(models) {
   const text = textarea("", 3, () => frame.wish());
@@ -63,19 +64,22 @@ export function open(models) {
     const most = Math.max(...results.map(({ score }) => Math.abs(score)), 1e-9);
     const row = ({ label: name, score }) =>
       model.activation === "none" // any number then, not a share
-        ? { name, share: score / most, told: score.toFixed(2) }
+        ? { name, share: score / most, told: rounded(score) }
         : { name, share: score };
     const choose = (name) => {
       label = name;
       frame.wish(0);
     };
+    const drawn = results.filter((each, place) => place < MOST || each.label === label);
+    const left = results.length - drawn.length;
     const held = found.contains(document.activeElement) ? document.activeElement.textContent : null;
     found.replaceChildren(
       h("h2", {}, "Labels"),
       bars(
-        results.map(row),
+        drawn.map(row),
         { label: "Labels with their scores", chosen: label ?? results[0].label, onchoose: explains(model) && choose },
       ),
+      ...(left ? [h("p", { class: "soft" }, `and ${left} more`)] : []),
     );
     [...found.querySelectorAll("button")].find((each) => each.textContent === held)?.focus(); // where it was
     frame.told(call);
@@ -96,11 +100,12 @@ export function open(models) {
       .finally(() => words.removeAttribute("aria-busy"));
     if (!why) return;
     const { contributions: of, tokens } = why.answer;
+    const what = frame.model.activation === "none" ? "score" : "log odds"; // a score that is no share has none
     words.replaceChildren(
       h("h2", {}, "What speaks for “", of.label, "”"),
       contributions(input, tokens, of.values),
-      h("p", { class: "legend" }, h("span", { class: "word for", "--weight": 1 }, "for it"), " ", h("span", { class: "word against", "--weight": 1 }, "against it"), " Shapley values of the log odds"),
-      contributionTable(input, tokens, of.values),
+      h("p", { class: "legend" }, h("span", { class: "word for", "--weight": 1 }, "for it"), " ", h("span", { class: "word against", "--weight": 1 }, "against it"), " Shapley values of the ", what),
+      contributionTable(input, tokens, of.values, what),
     );
     frame.told(call, why);
   }

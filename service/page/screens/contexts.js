@@ -1,7 +1,7 @@
 // One word in several contexts: a vector for each, which are near one another where the word means the same.
 
 import { latest, post, wordsOf } from "../api.js";
-import { button, characters, counted, field, h, linesOf, textarea } from "../dom.js";
+import { button, characters, counted, field, h, linesOf, rounded, textarea } from "../dom.js";
 import { cosine, halves } from "../maths.js";
 
 const WORD = "bank";
@@ -81,7 +81,7 @@ function matrix(texts, vectors) {
       h("th", { scope: "row" }, `${i + 1} ${text}`),
       vectors.map((other) => {
         const near = cosine(vectors[i], other);
-        return h("td", { "--weight": Math.max(0, near) }, near.toFixed(2));
+        return h("td", { "--weight": Math.max(0, near) }, rounded(near));
       }),
     ),
   );

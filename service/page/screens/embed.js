@@ -1,7 +1,7 @@
 // Lines of text: which of them are near one another, as a matrix of cosines and as a map.
 
 import { post } from "../api.js";
-import { field, h, linesOf, svg, textarea } from "../dom.js";
+import { field, h, linesOf, rounded, svg, textarea } from "../dom.js";
 import { cosine, twoAxes } from "../maths.js";
 import { makeScreen, needsWindows } from "../screen.js";
 
@@ -87,7 +87,7 @@ function drawMatrix(input, vectors) {
       h("th", { scope: "row", ...hover(i) }, String(i + 1)),
       numbers.map((j) => {
         const near = cosine(vectors[i], vectors[j]);
-        return h("td", { "--weight": Math.max(0, near), title: `${input[i]} – ${input[j]}` }, near.toFixed(2));
+        return h("td", { "--weight": Math.max(0, near), title: `${input[i]} – ${input[j]}` }, rounded(near));
       }),
     ),
   );

@@ -17,7 +17,7 @@ export function lens(steps) {
     "div",
     { class: "panel" },
     h("h2", {}, "Layer by layer"),
-    h("p", { class: "soft" }, "The likeliest token behind each layer; outlined from where the answer stays the likeliest."),
+    h("p", { class: "soft" }, "The likeliest token behind each layer, and how likely it is; outlined from where the answer stays the likeliest."),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "The likeliest token behind each layer" }, table),
   );
 }
@@ -29,8 +29,8 @@ function row({ text, depths, appears, entropy }) {
     h("th", { scope: "row" }, shown(text)),
     depths.map(({ layer, best }) => {
       const settled = appears !== undefined && layer >= appears;
-      const title = `${shown(best.text)} ${percent(best.probability)}`;
-      return h("td", { class: settled ? "settled" : null, "--weight": best.probability, title }, shown(best.text));
+      const share = h("small", {}, percent(best.probability));
+      return h("td", { class: settled ? "settled" : null, "--weight": best.probability }, shown(best.text), " ", share);
     }),
     h("td", {}, entropy.toFixed(2)),
   );

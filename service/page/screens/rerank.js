@@ -11,6 +11,10 @@ const DOCUMENTS = [
   "Shares lost value in trading.",
   "An orchestra gave a concert in the square.",
 ];
+const NEARLY_NOTHING = 1e-3; // of which fewer places would show nothing
+
+// A score with three digits, of whatever size it is: a cosine, a share, or any number.
+const digits = (score) => (score && Math.abs(score) < NEARLY_NOTHING ? score.toExponential(2) : score.toPrecision(3));
 
 export function open(models) {
   const query = h("input", { value: QUERY, dir: "auto", oninput: () => frame.wish() });
@@ -33,7 +37,7 @@ export function open(models) {
     const rows = results.map(({ index, relevance_score: score }) => ({
       name: lines[index],
       share: score / Math.max(top, 1),
-      told: score.toFixed(3),
+      told: digits(score),
     }));
     found.replaceChildren(h("h2", {}, "Best first"), bars(rows, { label: "Documents, best first", long: true }));
     frame.told(call);

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.service.page.conftest import OpenPage
-from tests.service.page.test_screens import use
+from tests.service.page.test_screens import problems_of, use
 
 pytestmark = pytest.mark.browser
 
@@ -66,3 +68,24 @@ def test_bars_words_and_choices_stand_out_in_a_persons_own_colours(open_page: Op
     assert colour(pressed) != colour(choices.last)
     expect(page.locator(".legend .word.for")).to_have_css("border-bottom-style", "solid")
     expect(page.locator(".legend .word.against")).to_have_css("border-bottom-style", "dotted")
+
+
+def test_a_long_text_is_scrolled_by_the_keyboard_and_printed_whole(open_page: OpenPage) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    entity = {"start": 0, "end": 3, "label": "PER", "score": 0.9, "text": "Ann"}
+    answer = {"model": "entities", "results": [[entity]], "usage": {"prompt_tokens": 9, "completion_tokens": 0}}
+    page.route("**/tag", lambda route: route.fulfill(json=answer))
+    page.get_by_label("Text").fill("Ann went home.")
+    text = page.locator(".reading")
+    expect(text).to_have_text("Ann (PER) went home.")
+    expect(text).not_to_have_attribute("tabindex", re.compile(""))  # all of it is seen
+    page.get_by_label("Text").fill("Ann went home and came back again. " * 150)
+    expect(page.get_by_role("region", name="Entities")).to_be_visible()
+    page.get_by_label("Text").focus()
+    page.keyboard.press("Tab")
+    expect(text).to_be_focused()
+    assert problems_of(page) == []
+
+    page.emulate_media(media="print")
+    assert text.evaluate("each => each.scrollHeight === each.clientHeight")

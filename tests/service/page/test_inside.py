@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
@@ -136,3 +138,12 @@ def test_a_large_map_has_the_weights_of_a_long_text(open_page: OpenPage) -> None
 
     for canvas in (page.locator(".thumb").first, page.locator("canvas.large")):
         assert canvas.evaluate(drawn) > 10  # as many degrees
+
+
+def test_how_likely_a_layers_token_is_can_be_read(open_page: OpenPage) -> None:
+    page = open_page("inside")
+    page.get_by_label("Model").select_option("chat")
+    cells = page.locator(".lens td.settled")
+    expect(cells).not_to_have_count(0)
+
+    expect(cells.first).to_have_text(re.compile(r"\d %$"))
