@@ -9,6 +9,9 @@ const RETRY_S = 5; // where the server does not say after how long it may be ask
 
 const answers = (task) => (model) => model.tasks.includes(task);
 
+// Whether a model can be asked about one text. A ranker that does not classify as well reads query and document as one.
+const readsTexts = (model) => !model.image_size && (model.task !== "rerank" || model.tasks.includes("classify"));
+
 // In the order of the three families; a screen's module is fetched when it is first opened.
 const SCREENS = [
   { id: "classify", title: "Classify", family: "Encoders", fits: answers("classify") },
@@ -21,7 +24,7 @@ const SCREENS = [
   { id: "generate", title: "Generate", family: "Decoders", fits: answers("generate") },
   { id: "chat", title: "Chat", family: "Decoders", fits: (model) => model.chat },
   { id: "translate", title: "Translate", family: "Encoder–decoders", fits: answers("translate") },
-  { id: "inside", title: "Inside", family: "All of them", fits: (model) => !model.image_size },
+  { id: "inside", title: "Inside", family: "All of them", fits: readsTexts },
 ];
 
 const main = document.getElementById("main");

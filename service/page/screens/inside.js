@@ -3,6 +3,7 @@
 import { post } from "../api.js";
 import { attentionView } from "../attention.js";
 import { characters, field, h, offer, textarea } from "../dom.js";
+import { called, goalsOf, isSample, sampleIn, sourceChoice } from "../languages.js";
 import { makeScreen } from "../screen.js";
 import { shown } from "../tokens.js";
 import { contexts } from "./contexts.js";
@@ -13,8 +14,8 @@ const TEXTS = {
   embed: "He sat on the bank of the river.",
   embed_sparse: "He sat on the bank of the river.",
   generate: "Once upon a time there was a little",
-  translate: "Dan loves ice cream.",
 };
+const isOurs = (text) => isSample(text) || Object.values(TEXTS).includes(text);
 const PARTS = {
   encoder: "Within the text",
   decoder: "Within what was said",
@@ -23,6 +24,8 @@ const PARTS = {
 
 export function open(models) {
   const text = textarea("", 2, () => frame.wish(500));
+  const source = h("select", { onchange: () => sourceChanged() });
+  const sourceField = field("From", source, { class: "field picker" });
   const target = h("select", { onchange: () => frame.wish(0) });
   const targetField = field("Into", target, { class: "field picker" });
   const part = h("select", { onchange: () => drawAttention() });
@@ -43,15 +46,24 @@ export function open(models) {
       for (const each of [facts, attention, more]) each.replaceChildren();
     };
     frame.onmodel = () => {
-      const { task, directions, languages } = frame.model;
-      if (!text.value || Object.values(TEXTS).includes(text.value)) text.value = TEXTS[task] ?? TEXTS.classify;
-      const goals = directions.length ? [...new Set(directions.map(([, end]) => end))] : languages;
-      offer(target, goals.map((each) => [each, each]), goals[0]);
-      targetField.hidden = task !== "translate";
+      const { task } = frame.model;
+      const translates = task === "translate";
+      sourceField.hidden = targetField.hidden = !translates;
+      if (translates) {
+        offer(source, ...sourceChoice(frame.model));
+        sourceChanged();
+      } else if (isOurs(text.value)) text.value = TEXTS[task] ?? TEXTS.classify;
       words.element.hidden = ["generate", "translate"].includes(task);
       words.clear(); // what it shows is another model's
     };
-    return [field("Text", text), h("div", { class: "row" }, targetField, partField), facts, few, attention, more, words.element];
+    return [field("Text", text), h("div", { class: "row" }, sourceField, targetField, partField), facts, few, attention, more, words.element];
+  }
+
+  function sourceChanged() {
+    if (source.value !== "auto" && isOurs(text.value)) text.value = sampleIn(source.value);
+    const goals = goalsOf(frame.model, source.value);
+    offer(target, goals.map((each) => [each, called(each)]), goals.includes(target.value) ? target.value : goals[0]);
+    frame.wish(0);
   }
 
   async function ask(signal) {
@@ -63,7 +75,7 @@ export function open(models) {
       return frame.empty();
     }
     const body = { model: id, input, encoding: "base64", contributions: false };
-    if (task === "translate") Object.assign(body, { target: target.value, alignment: false });
+    if (task === "translate") Object.assign(body, { source: source.value, target: target.value, alignment: false });
     if (task === "generate") body.max_tokens = 8;
     const { call, layers } = await explained(body, signal);
     [answer, asked] = [call.answer, input]; // together: what is drawn anew is of both

@@ -1,42 +1,31 @@
 // Translation as one types, both ways, with the words that correspond and the next best translations.
 
 import { post } from "../api.js";
-import { button, characters, field, h, offer, roving, textarea } from "../dom.js";
+import { button, characters, copyButton, field, h, offer, reading, roving, textarea } from "../dom.js";
+import { called, goalsOf, isSample, sampleIn, sourceChoice, tag } from "../languages.js";
 import { makeScreen } from "../screen.js";
 
-const TEXT = "The little dog sleeps under the old tree.";
 const MANY = 1000; // characters, from which on words are not made buttons and no alternatives are asked for
-const names = new Intl.DisplayNames(["en"], { type: "language" });
-const called = (code) => {
-  try {
-    return names.of(code.replaceAll("_", "-")) ?? code;
-  } catch {
-    return code;
-  }
-};
-
-// A language as HTML has it; nothing where nobody knows it.
-const tag = (code) => (code ?? "").replaceAll("_", "-");
 
 export function open(models) {
-  const source = h("select", { onchange: () => directionChanged() });
+  const source = h("select", { onchange: () => sourceChanged() });
   const target = h("select", { onchange: () => frame.wish(0) });
-  const text = textarea(TEXT, 5, () => frame.wish());
+  const text = textarea("", 5, () => frame.wish());
   const detected = h("p", { class: "soft" });
-  const before = h("p", { class: "reading partners", dir: "auto" });
-  const after = h("p", { class: "reading large", dir: "auto" });
+  const before = reading("Words with their partners", { class: "reading partners" });
+  const after = reading("The translation", { class: "reading large" });
+  const copy = copyButton(after);
   const settle = [before, after].map((each) => roving(each, ".pair"));
   const others = h("div", {});
   let frame;
 
-  function goals(from) {
-    const { directions, languages } = frame.model;
-    if (!directions.length) return languages.filter((each) => each !== from);
-    return [...new Set(directions.filter(([start]) => from === "auto" || start === from).map(([, end]) => end))];
+  function sourceChanged(wanted) {
+    if (source.value !== "auto" && isSample(text.value)) text.value = sampleIn(source.value);
+    directionChanged(wanted);
   }
 
   function directionChanged(wanted = target.value) {
-    const found = goals(source.value);
+    const found = goalsOf(frame.model, source.value);
     const kept = found.includes(wanted) ? wanted : found[0];
     offer(target, found.map((each) => [each, called(each)]), kept);
     frame.wish(0);
@@ -45,7 +34,7 @@ export function open(models) {
   function swap() {
     const from = target.value;
     const to = source.value === "auto" ? (shown.detected ?? "en") : source.value;
-    if (!goals(from).includes(to)) return frame.say(`This model does not translate from ${called(from)} into ${called(to)}.`);
+    if (!goalsOf(frame.model, from).includes(to)) return frame.say(`This model does not translate from ${called(from)} into ${called(to)}.`);
     const { input, translation } = shown;
     if (input === text.value && shown.source === source.value && shown.target === from) {
       text.value = translation;
@@ -60,11 +49,8 @@ export function open(models) {
     frame = made;
     frame.clear = () => show({ translations: [""] }, "", {});
     frame.onmodel = () => {
-      const { directions, languages } = frame.model;
-      const starts = directions.length ? [...new Set(directions.map(([start]) => start))] : languages;
-      const options = [["auto", "Find out"], ...starts.map((each) => [each, called(each)])];
-      offer(source, options, starts.includes("en") ? "en" : "auto");
-      directionChanged("de");
+      offer(source, ...sourceChoice(frame.model));
+      sourceChanged("de");
     };
     return [
       h(
@@ -78,7 +64,7 @@ export function open(models) {
         "div",
         { class: "columns even" },
         h("div", { class: "panel" }, field("Text", text), detected, before),
-        h("div", { class: "panel" }, h("h2", {}, "Translation"), h("div", { "aria-live": "polite" }, after), others),
+        h("div", { class: "panel" }, h("h2", {}, "Translation"), h("div", { "aria-live": "polite" }, after), h("div", { class: "row" }, copy), others),
       ),
     ];
   }
@@ -110,6 +96,7 @@ export function open(models) {
     before.replaceChildren(...words(input, few, "source"));
     after.replaceChildren(...words(translation, few, "target"));
     for (const each of settle) each();
+    copy.hidden = !translation;
     const next = (alternatives?.[0] ?? []).filter((each) => each !== translation);
     others.replaceChildren(
       ...(answer.finish_reasons ? [h("p", { class: "soft" }, "Cut: it had no end when it was much longer than the text.")] : []),
@@ -150,12 +137,7 @@ function word(text, numbers) {
     }
   };
   const [enter, leave] = [light(true), light(false)];
-  return button(text, enter, {
-    class: "pair",
-    "data-pairs": numbers.join(" "),
-    onmouseenter: enter,
-    onfocus: enter,
-    onmouseleave: leave,
-    onblur: leave,
-  });
+  // No button element: in one the mouse selects no text.
+  const on = { onclick: enter, onmouseenter: enter, onfocus: enter, onmouseleave: leave, onblur: leave };
+  return h("span", { class: "pair", role: "button", "data-pairs": numbers.join(" "), ...on }, text);
 }

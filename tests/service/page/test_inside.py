@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
-from tests.conftest import MakePackage
-from tests.service.page.conftest import OpenPage
+from tests.conftest import MakePackage, with_manifest
+from tests.service.page.conftest import OpenPage, serving
 from tests.service.page.test_screens import use
 
 pytestmark = pytest.mark.browser
@@ -124,6 +125,19 @@ def test_words_of_the_model_before_are_asked_about_no_more(open_page: OpenPage) 
 
     expect(page.get_by_role("status")).to_contain_text("tokens")
     expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_ranker_that_reads_pairs_alone_is_not_looked_into(
+    open_page: OpenPage, make_package: MakePackage, tmp_path: Path
+) -> None:
+    ranker = make_package("ranker")
+    alone = with_manifest(ranker, tmp_path / "alone", task="rerank")
+    pairs = with_manifest(ranker, tmp_path / "pairs", task="rerank", pair_text={"before": "Asked: "})
+    with serving([alone, pairs]) as address:
+        page = open_page("inside", at=address)
+        expect(page.get_by_label("Model").get_by_role("option")).to_have_text(["alone"])
+        use(page, "inside")
+        page.close()
 
 
 def test_a_large_map_has_the_weights_of_a_long_text(open_page: OpenPage) -> None:
