@@ -42,13 +42,13 @@ async def test_a_slash_at_a_paths_end_is_taken_off_without_a_redirect(client: Cl
     assert (await client.post(f"{path}x/", json={})).status_code == 404
 
 
-async def test_requests_at_different_addresses_are_counted_by_model(client: Client) -> None:
+async def test_requests_at_different_addresses_are_counted_by_model_and_apart_from_its_task(client: Client) -> None:
     for name in ("sentiment", "embed", "sentiment"):
         await client.post(f"/models/{name}/tokenize", json={"input": "good"})
     counts = series((await client.get("/metrics")).text)
 
-    assert counts['requests_total{code="200",model="sentiment",task="classify"}'] == 2
-    assert counts['requests_total{code="200",model="embed",task="embed"}'] == 1
+    assert counts['requests_total{code="200",model="sentiment",task="tokenize"}'] == 2
+    assert counts['requests_total{code="200",model="embed",task="tokenize"}'] == 1
 
 
 async def test_a_full_model_refuses_at_its_address_and_others_do_not(

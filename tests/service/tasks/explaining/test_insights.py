@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.engine.admission import Permit
+from service.engine.errors import EngineFailed
 from service.engine.explaining.graph import Look
 from service.engine.inputs import TextInput
 from service.tasks.explaining.insights import Insights
@@ -54,7 +55,8 @@ async def test_what_is_closed_while_it_is_asked_gives_nothing_back_later(
     await asyncio.to_thread(begun.wait, 30)
     await asyncio.sleep(later_s)
     await insights.close()
-    await asking
+    with pytest.raises(EngineFailed):
+        await asking
     await asyncio.sleep(0.05)
     del insights
     gc.collect()  # when Python tells of errors that nobody saw
