@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,10 @@ SCAN, END = b"\xda", b"\xd9"
 FIRST_WITH_LENGTH, START = b"\xc0", b"\xd8"
 PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
 PNG_PACKED = frozenset({b"zTXt", b"iTXt", b"iCCP"})  # chunks of texts and a colour profile, which may be compressed
-PNG_KEYWORD = 80  # bytes of a text's name and its end
-HELD_BY = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")  # names of texts that tell how a camera was held
+# How texts begin that tell how a camera was held, by their chunks: a name, and how they are packed.
+HELD_BY = {b"zTXt": b"Raw profile type exif\0\0", b"iTXt": b"XML:com.adobe.xmp\0\0"}
+NAMELESS = b"\0"  # as no text may be
+PNG_TEXT = 2**18  # bytes of one, unpacked
 PNG_AROUND = 12  # bytes of a chunk beside its content: length, kind, checksum
 ORIENTATION = 0x0112  # EXIF's tag, and by which turn of a picture each of its values is undone
 UPRIGHT = {
@@ -113,17 +116,30 @@ def _without_packed(content: bytes) -> bytes:
     """
     if not content.startswith(PNG_BEGINS):
         return content
-    kept, place, wanted = [PNG_BEGINS], len(PNG_BEGINS), [*HELD_BY]
+    kept, place = [PNG_BEGINS], len(PNG_BEGINS)
+    seen: set[bytes] = set()
     while place < len(content):
         end = place + PNG_AROUND + int.from_bytes(content[place : place + 4], "big")
-        kind, begins = content[place + 4 : place + 8], content[place + 8 : place + 8 + PNG_KEYWORD]
-        name = next((each for each in wanted if begins.startswith(each)), None) if kind in PNG_PACKED else None
-        if name is not None:
-            wanted.remove(name)
-        if kind not in PNG_PACKED or name is not None:
+        kind = content[place + 4 : place + 8]
+        if kind not in PNG_PACKED or _tells_how_held(kind, content[place + 8 : end - 4], seen):
             kept.append(content[place:end])
         place = end
     return b"".join(kept)
+
+
+def _tells_how_held(kind: bytes, text: bytes, seen: set[bytes]) -> bool:
+    """Whether a text is the first of its kind that may have an orientation in it, and not long."""
+    if not text.startswith(HELD_BY.get(kind, NAMELESS)) or kind in seen:
+        return False
+    seen.add(kind)
+    if kind == b"iTXt":  # as it is
+        return True
+    unpacking = zlib.decompressobj()
+    try:
+        unpacking.decompress(text[len(HELD_BY[kind]) :], PNG_TEXT)
+    except zlib.error:
+        return False
+    return not unpacking.unconsumed_tail
 
 
 def _enlarged(size: tuple[int, int], image: ImageFormat, max_pixels: int) -> tuple[int, int]:

@@ -76,16 +76,22 @@ class Languages(Part):
         if language in self.names:
             return language
         longer = [name for name in self.names if name.startswith((f"{language}_", f"{language}-"))]
-        tag = standard_tag(language)
-        alike = [name for name in self.names if standard_tag(name) == tag]
-        of_any_region = [name for name in self.names if base_language(name) == base_language(language)]
-        return next((names[0] for names in (longer, alike, of_any_region) if len(names) == 1), None)
+        alike, alike_of_any_region = self._alike(language, is_common=False)
+        commonly_alike, of_any_region = self._alike(language, is_common=True)
+        found = (longer, alike, commonly_alike, alike_of_any_region, of_any_region)
+        return next((names[0] for names in found if len(names) == 1), None)
+
+    def _alike(self, language: str, *, is_common: bool) -> tuple[list[str], list[str]]:
+        """Return its names that mean the same as a language, and those that mean it in whichever region or script."""
+        tags = {name: standard_tag(name, is_common=is_common) for name in self.names}
+        wanted = standard_tag(language, is_common=is_common)
+        alike = [name for name, tag in tags.items() if tag == wanted]
+        return alike, [name for name, tag in tags.items() if _without_parts(tag) == _without_parts(wanted)]
 
     @cached_property
     def codes(self) -> dict[str, str]:
         """Its names of languages → the shortest tags that mean these alone: deu_Latn → de."""
-        tags = {name: (base_language(name), standard_tag(name)) for name in self.names}
-        return {name: next((tag for tag in both if self.known_as(tag) == name), name) for name, both in tags.items()}
+        return {name: next((tag for tag in _tags(name) if self.known_as(tag) == name), name) for name in self.names}
 
     def sources_for(self, target: str) -> list[str]:
         """Return the languages that it translates into another one, in order."""
@@ -126,21 +132,31 @@ class Languages(Part):
 
 
 @lru_cache(MAX_KNOWN)
-def standard_tag(language: str) -> str:
+def standard_tag(language: str, *, is_common: bool = False) -> str:
     """Return a language's tag after BCP 47, as de for deu_Latn; what is none, as it is.
 
-    One that is commonly called by the name of several, as Standard Arabic is, is called so: ar for arb_Arab.
+    `is_common`: what is commonly called by the name of several, as Standard Arabic is, is called so: ar for arb_Arab.
     """
     with PARSING:
         for known in (Language._PARSE_CACHE, Language._INSTANCES):
             if len(known) >= MAX_KNOWN:  # langcodes would keep them all for ever
                 known.clear()
         try:
-            return standardize_tag(language, macro=True)
+            return standardize_tag(language, macro=is_common)
         except ValueError:
             return language
 
 
 def base_language(language: str) -> str:
-    """Return a language's code without script and region: zh for zho_Hans."""
-    return standard_tag(language).partition("-")[0]
+    """Return a language's common code without script and region: zh for zho_Hans."""
+    return _without_parts(standard_tag(language, is_common=True))
+
+
+def _without_parts(tag: str) -> str:
+    return tag.partition("-")[0]
+
+
+def _tags(language: str) -> list[str]:
+    """Return what a language may be called, the shorter and the more common names first."""
+    common, exact = standard_tag(language, is_common=True), standard_tag(language)
+    return [_without_parts(common), common, _without_parts(exact), exact]

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.bodies import check_values
 from service.api.observing import observed
 from service.errors import InternalError, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
-from service.tasks.task import Task
+from service.tasks.task import ANONYMOUS, Task
 from service.turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -118,9 +118,10 @@ class BodyLimits:
     large: Counter[str] = field(default_factory=Counter, init=False)  # bytes of clients' that are not answered yet
 
     def check_room(self, body: bytes, client: str) -> None:
-        """Refuse a large body where there is no room, of which one client may have half; raises `ServerOverloaded`."""
+        """Refuse a large body where there is no room, of which a key may have half; raises `ServerOverloaded`."""
         size, most = len(body), LARGE_BODIES * self.max_bytes
-        if size > LARGE_BODY and (self.large.total() + size > most or self.large[client] + size > most // 2):
+        own = self.large[client] + size if client != ANONYMOUS else 0
+        if size > LARGE_BODY and (self.large.total() + size > most or own > most // 2):
             raise ServerOverloaded("too many large bodies are being answered at once; try again")
 
     @contextmanager

@@ -7,8 +7,9 @@ const LONGEST_ARGUMENT = 120_000; // bytes; Linux takes a few more
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const address = (path) => new URL(path, document.baseURI).href;
 
-// What the code asks with a key: it stands in the environment, and in no file or history of a shell.
-const KEY = "TRIFOLD_KEY";
+// What the code asks with a key: it stands in the environment, and in no file or history of a shell. The service refuses to
+// start where it finds a variable of its own that it does not know, so this is none of those.
+const KEY = "API_KEY";
 const note = () => (hasKey() ? `# export ${KEY}='your key'\n` : "");
 
 // A body that is too long for a command's argument is a file's, of which the beginning is shown.

@@ -102,7 +102,7 @@ export function startLive(element, models) {
     try {
       if (!document.hidden && !isPaused) show(await get("live"));
     } catch (error) {
-      fail(error);
+      if (!isPaused) fail(error);
       pause = Math.max((error.retryAfter ?? 0) * 1000, AFTER_ERROR_MS);
     }
     setTimeout(look, pause);

@@ -53,9 +53,10 @@ const LINE = 40; // pixels
 
 const numberOf = (character) => `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 
-// A token's text in signs that are seen; characters that are never drawn, such as joiners, are named.
+// A token's text in signs that are seen; characters that are never drawn, such as joiners and control characters, are named.
 export function shown(text) {
-  if (/^\p{DI}+$/u.test(text.trim())) return characters(text.trim()).map(numberOf).join(" ");
+  const seen = text.replace(/^[^\S\ufeff]+|[^\S\ufeff]+$/gu, ""); // a byte order mark is no space
+  if (/^[\p{DI}\p{Cc}]+$/u.test(seen)) return characters(seen).map(numberOf).join(" ");
   return text.trim() || text.includes("\n") ? text.replaceAll("\n", "⏎") : text ? "␣" : "∅";
 }
 

@@ -28,7 +28,7 @@ export function contributions(text, tokens, values) {
     const own = all.slice(start, end).join("");
     const spaces = own.length - own.trimStart().length;
     const colour = { class: value >= 0 ? "word for" : "word against", "--weight": Math.abs(value) / strongest };
-    const title = `${value > 0 ? "+" : ""}${rounded(value)}`;
+    const title = `${Number(rounded(value)) > 0 ? "+" : ""}${rounded(value)}`;
     shown.push(all.slice(at, start).join(""), own.slice(0, spaces), h("span", { ...colour, title }, own.slice(spaces)));
     at = end;
   }

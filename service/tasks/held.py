@@ -32,9 +32,9 @@ class Held:
     async def hold(self, permit: Permit, amount: int) -> AsyncIterator[None]:
         """Hold an amount meanwhile, for a request."""
         part = _Part(permit, min(amount, self._most))
-        self._waiting.add(part)
-        self._wake()
         try:
+            self._waiting.add(part)
+            self._wake()
             await part.turn
         except asyncio.CancelledError:
             self._leave(part)
@@ -50,9 +50,12 @@ class Held:
             self._held -= part.amount
         self._wake()
 
+    def _next(self) -> _Part | None:
+        return next((part for part in self._waiting.in_turn() if not part.turn.done()), None)  # or it was cancelled
+
     def _wake(self) -> None:
         """Give those who wait their turns, as far as there is room."""
-        while (part := next(self._waiting.in_turn(), None)) and self._held + part.amount <= self._most:
+        while (part := self._next()) and self._held + part.amount <= self._most:
             self._waiting.take(part)
             self._held += part.amount
             part.turn.set_result(None)

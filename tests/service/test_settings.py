@@ -72,7 +72,7 @@ def test_every_variable_that_the_repository_names_is_known(monkeypatch: pytest.M
     files = [ROOT / "Dockerfile", ROOT / "docker-compose.yml", ROOT / "README.md", *(ROOT / "deploy").rglob("*.yaml")]
     files += [path for ending in ("*.py", "*.sh", "*.md", "*.js") for path in (ROOT / "service").rglob(ending)]
     named = {name for file in files for name in re.findall(r"\bTRIFOLD_[A-Z][A-Z_]*[A-Z]", file.read_text())}
-    assert {"TRIFOLD_API_KEYS", "TRIFOLD_LIMITS__MAX_INPUTS", "TRIFOLD_HAPROXY_BINARY", "TRIFOLD_KEY"} <= named
+    assert {"TRIFOLD_API_KEYS", "TRIFOLD_LIMITS__MAX_INPUTS", "TRIFOLD_HAPROXY_BINARY"} <= named
     for name in named:
         monkeypatch.setenv(name, "?")
 

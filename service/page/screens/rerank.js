@@ -13,8 +13,12 @@ const DOCUMENTS = [
 ];
 const NEARLY_NOTHING = 1e-3; // of which fewer places would show nothing
 
-// A score with three digits, of whatever size it is: a cosine, a share, or any number.
-const digits = (score) => (score && Math.abs(score) < NEARLY_NOTHING ? score.toExponential(2) : score.toPrecision(3));
+// A score with three digits or decimals, of whatever size it is: a cosine, a share, or any number.
+function digits(score) {
+  const size = Math.abs(score);
+  if (size && size < NEARLY_NOTHING) return score.toExponential(2);
+  return size < 1 ? score.toPrecision(3) : score.toFixed(3);
+}
 
 export function open(models) {
   const query = h("input", { value: QUERY, dir: "auto", oninput: () => frame.wish() });

@@ -160,6 +160,39 @@ def test_what_is_compressed_beside_the_pixels_is_not_unpacked(kind: bytes, begin
     assert image_pixels(full, GREY) == 28 * 28
 
 
+def held(text: bytes) -> bytes:
+    """Return a PNG whose camera was held as a text in it tells: by EXIF's 6, a quarter to the right."""
+    content = encoded(picture(64, 64).transpose(Image.Transpose.ROTATE_90), "PNG")
+    return content[:33] + text + content[33:]
+
+
+EXIF = b"II*\0" + struct.pack("<IHHHIII", 8, 1, ORIENTATION, 3, 1, 6, 0)
+PROFILE = b"\nexif\n%8d\n%s\n" % (len(EXIF) + 6, (b"Exif\0\0" + EXIF).hex().encode())
+RAW = chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(PROFILE))
+XMP = chunk(b"iTXt", b'XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation="6"/>')
+
+
+@pytest.mark.parametrize("text", [RAW, XMP])
+def test_a_text_of_a_png_may_tell_how_its_camera_was_held(text: bytes) -> None:
+    upright = encoded(picture(64, 64), "PNG")
+
+    np.testing.assert_array_equal(decode_image(held(text), COLOUR), decode_image(upright, COLOUR))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(bytes(2**20))),
+        chunk(b"zTXt", b"Raw profile type exif\0\0no more"),
+        chunk(b"zTXt", b"Raw profile type exif\0\7" + zlib.compress(PROFILE)),
+        chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + zlib.compress(bytes(2**21))),
+        chunk(b"iCCP", b"Raw profile type exif\0\0" + zlib.compress(bytes(2**21))),
+    ],
+)
+def test_texts_that_are_too_long_or_broken_are_passed_over(text: bytes) -> None:
+    np.testing.assert_array_equal(decode_image(held(text), COLOUR), decode_image(held(b""), COLOUR))
+
+
 def test_tags_are_not_written_anew_to_turn_a_photograph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of some thousands that takes a tenth of a second."""
     written: list[Image.Exif] = []

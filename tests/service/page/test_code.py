@@ -132,7 +132,7 @@ def test_a_text_with_brackets_is_shown_as_it_is_and_at_once(open_page: OpenPage)
 def test_the_code_says_where_its_key_comes_from_and_runs_with_it(
     open_page: OpenPage, packages: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRIFOLD_KEY", "one")
+    monkeypatch.setenv("API_KEY", "one")
     with serving(packages[1:2], **keys(tmp_path, entry("a", "one"))) as locked:
         page = open_page("embed", at=locked)
         page.get_by_label("This server asks for an API key").fill("one")
@@ -140,9 +140,9 @@ def test_the_code_says_where_its_key_comes_from_and_runs_with_it(
         page.get_by_label("Texts, one a line").fill("A dog.")
         use(page, "embed")
         for form in ("curl", "Python", OPENAI):
-            assert shown(page, form).startswith("# export TRIFOLD_KEY='your key'\n")
+            assert shown(page, form).startswith("# export API_KEY='your key'\n")
         assert "embeddings" in run(shown(page, "Python"))
         assert run(shown(page, OPENAI)).startswith("[")
         curl = [*shlex.split(shown(page, "curl").replace("\\\n", ""), comments=True)]
-        assert curl[2:4] == ["-H", "Authorization: Bearer $TRIFOLD_KEY"]
+        assert curl[2:4] == ["-H", "Authorization: Bearer $API_KEY"]
         page.close()

@@ -89,13 +89,13 @@ def test_a_label_stands_apart_from_its_entity_and_its_score_in_a_table(open_page
 def test_small_scores_of_documents_are_told_apart(open_page: OpenPage) -> None:
     page = open_page("rerank")
     use(page, "rerank")
-    scores = (12.345, 0.987654, 0.00004, 0, -8.1)
+    scores = (1234.5, 12.345, 12.346, 0.987654, 0.00004, 0, -8.1)
     results = [{"index": place % 2, "relevance_score": score} for place, score in enumerate(scores)]
     answer_with(page, "rerank", results=results)
     page.get_by_label("Query").fill("Who sings?")
 
     numbers = page.get_by_role("list", name="Documents, best first").locator(".number")
-    expect(numbers).to_have_text(["12.3", "0.988", "4.00e-5", "0.00", "-8.10"])
+    expect(numbers).to_have_text(["1234.500", "12.345", "12.346", "0.988", "4.00e-5", "0.00", "-8.100"])
 
 
 def test_a_cosine_that_is_nearly_nothing_has_no_sign(open_page: OpenPage) -> None:

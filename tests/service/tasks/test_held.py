@@ -93,6 +93,18 @@ async def test_who_leaves_while_waiting_takes_nothing_along(its_turn_had_come: b
         pass
 
 
+async def test_who_leaves_in_the_moment_in_which_there_is_room_harms_nobody() -> None:
+    held = Held(10)
+    async with held.hold(request(), 10):
+        leaving = await holding(held, 1, 1)
+        for each in leaving:
+            each.task.cancel()
+    (last,) = await holding(held, 10)
+
+    assert last.holds and not any(each.holds for each in leaving)
+    await last.end()
+
+
 async def test_what_is_read_is_not_held_while_the_next_part_of_its_request_waits() -> None:
     alive: list[weakref.ref[Array]] = []
     most = 0
