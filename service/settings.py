@@ -21,7 +21,7 @@ from service.settings_errors import SettingsError, problems
 
 BUNDLED_MODELS = Path(__file__).parent / "models.yaml"
 PREFIX = "TRIFOLD_"
-# Not settings of the service: for haproxy.sh, for models by name, and the key of the code that the page shows.
+# Not settings of the service: for haproxy.sh, and for models by name.
 OTHER_VARIABLES = frozenset({"TRIFOLD_HAPROXY_BINARY", "TRIFOLD_LISTEN", "TRIFOLD_PYTHON", "TRIFOLD_CACHE_DIR"})
 
 _KEY = re.compile(r"[!-~]+")  # what a header carries unchanged: visible ASCII

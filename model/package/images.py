@@ -29,7 +29,6 @@ PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
 PNG_PACKED = frozenset({b"zTXt", b"iTXt", b"iCCP"})  # chunks of texts and a colour profile, which may be compressed
 # How texts begin that tell how a camera was held, by their chunks: a name, and how they are packed.
 HELD_BY = {b"zTXt": b"Raw profile type exif\0\0", b"iTXt": b"XML:com.adobe.xmp\0\0"}
-NAMELESS = b"\0"  # as no text may be
 PNG_TEXT = 2**18  # bytes of one, unpacked
 PNG_AROUND = 12  # bytes of a chunk beside its content: length, kind, checksum
 ORIENTATION = 0x0112  # EXIF's tag, and by which turn of a picture each of its values is undone
@@ -129,14 +128,15 @@ def _without_packed(content: bytes) -> bytes:
 
 def _tells_how_held(kind: bytes, text: bytes, seen: set[bytes]) -> bool:
     """Whether a text is the first of its kind that may have an orientation in it, and not long."""
-    if not text.startswith(HELD_BY.get(kind, NAMELESS)) or kind in seen:
+    begins = HELD_BY.get(kind)
+    if begins is None or kind in seen or not text.startswith(begins):
         return False
     seen.add(kind)
     if kind == b"iTXt":  # as it is
         return True
     unpacking = zlib.decompressobj()
     try:
-        unpacking.decompress(text[len(HELD_BY[kind]) :], PNG_TEXT)
+        unpacking.decompress(text[len(begins) :], PNG_TEXT)
     except zlib.error:
         return False
     return not unpacking.unconsumed_tail

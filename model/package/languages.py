@@ -15,6 +15,7 @@ from model.package.part import Part, TokenId
 # A language as a model calls it, as en, deu_Latn, zh-Hans, en_XX; HAProxy reads a word of a line for each.
 NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}\Z")
 Name = Annotated[str, Field(pattern=NAME)]
+REGION = re.compile(r"-([A-Z]{2}|\d{3})\Z")  # at the end of a tag
 MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
 PARSING = Lock()  # a tag that is looked up must not be forgotten meanwhile
 
@@ -86,7 +87,9 @@ class Languages(Part):
         tags = {name: standard_tag(name, is_common=is_common) for name in self.names}
         wanted = standard_tag(language, is_common=is_common)
         alike = [name for name, tag in tags.items() if tag == wanted]
-        return alike, [name for name, tag in tags.items() if _without_parts(tag) == _without_parts(wanted)]
+        # Persian of another country is not Dari (fa-AF), because Iran's has a code of its own (pes).
+        others = {name: tag for name, tag in tags.items() if is_common or not REGION.search(tag)}
+        return alike, [name for name, tag in others.items() if _without_parts(tag) == _without_parts(wanted)]
 
     @cached_property
     def codes(self) -> dict[str, str]:

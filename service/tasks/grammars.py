@@ -58,7 +58,7 @@ PLACE, QUOTED_LINE = re.compile(r"^at \d+\(\d+\): "), re.compile(r"^\s*(\d+ \| |
 OPTIONS = '\n%llguidance {"no_forcing": true}'
 # Of Lark what is no rule: texts, patterns, comments. And llguidance's names of tokens, which are no client's to know.
 # What is not closed matches too, or ends at the next mark: it would be read again from each of them.
-QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"?|/(?!/)(?:\\.|[^/\\])++/?|//[^\n]*+')
+QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*+"?|/(?!/)(?:\\.|[^/\\])++/?|(?:#|//)[^\n]*+')
 TOKEN = re.compile(r"<\[[^\]\n]*+\]?>?|<\|?[A-Za-z_][^<>\n]*+>")
 SPACE = '" " '
 

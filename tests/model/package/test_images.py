@@ -182,10 +182,11 @@ def test_a_text_of_a_png_may_tell_how_its_camera_was_held(text: bytes) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(bytes(2**20))),
+        chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(PROFILE + b"\n" * 2**18)),
         chunk(b"zTXt", b"Raw profile type exif\0\0no more"),
         chunk(b"zTXt", b"Raw profile type exif\0\7" + zlib.compress(PROFILE)),
         chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + zlib.compress(bytes(2**21))),
+        chunk(b"iCCP", b"\0\0" + zlib.compress(bytes(2**21))),
         chunk(b"iCCP", b"Raw profile type exif\0\0" + zlib.compress(bytes(2**21))),
     ],
 )

@@ -52,6 +52,7 @@ def test_a_language_that_is_commonly_called_by_the_name_of_several_is_known_by_i
     assert languages.codes == codes
     assert {languages.known_as(code): code for code in codes.values()} == codes
     assert languages.known_as("cmn") == "zho_Hans"
+    assert languages.known_as("fa-IR") is None  # whichever it is, it is not Dari
 
 
 def test_without_directions_it_translates_from_any_language_to_any_other() -> None:

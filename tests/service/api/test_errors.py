@@ -18,6 +18,7 @@ from service.engine.batch import Batch, StepChoice
 from service.engine.isolation import Failure
 from service.engine.runner import Runner
 from service.errors import ServerOverloaded
+from service.tasks.task import ANONYMOUS
 from tests.service.api.conftest import Client, OpenClient, limits, post, series
 
 
@@ -175,6 +176,13 @@ async def test_large_bodies_count_until_they_are_answered(monkeypatch: pytest.Mo
     stays_open.set()
     await asyncio.gather(*asking, small)
     assert not limits.large
+
+    stays_open.clear()  # where nobody has a key there is nobody to keep room for
+    asking = [asyncio.create_task(ask(ANONYMOUS, LARGE_BODY + 1)) for _ in range(LARGE_BODIES)]
+    await asyncio.sleep(0.1)
+    stays_open.set()
+    answers = await asyncio.gather(*asking)
+    assert not any(answers)
 
 
 async def test_what_is_not_json_is_400(client: Client) -> None:

@@ -135,6 +135,8 @@ async def test_what_is_wrong_with_a_schema_is_told_without_rules_that_nobody_sen
         ({"lark": "start: <[5]>"}, "lark names a token, <[5]>"),
         ({"lark": "start: <[0-255,0-255,0-255,0-255,0-255,0-255,0-255]>+"}, "lark names a token, <[0-255,0-255,"),
         ({"lark": "start: /a\nb/ <[12]>"}, "lark names a token, <[12]>"),
+        ({"lark": "# and/or\nstart: <[12]>"}, "lark names a token, <[12]>"),
+        ({"lark": 'start: "#" <[12]>'}, "lark names a token, <[12]>"),
         ({"lark": 'start: /a\n"/ <[12]> "x"'}, "lark names a token, <[12]>"),
         ({"lark": f"start: <|{'a' * 50}|>"}, "lark names a token, <|aaa"),
         ({"lark": 'start: "<|a|>" <|endoftext|>'}, "lark names a token, <|endoftext|>"),

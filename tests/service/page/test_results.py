@@ -115,10 +115,10 @@ def test_characters_without_a_sign_are_named(open_page: OpenPage) -> None:
             const { shown } = await import(href.replace("dom.js", "tokens.js"));
             return texts.map(shown);
         }""",
-        ["\u200b", " \u200d\ufe0f", "\u200d\u200b", " ", "", "\n", "a\u200b"],
+        ["\u200b", " \u200d\ufe0f", "\u200d\u200b", " ", "", "\n", "a\u200b", "\u0001", "\ufeff"],
     )
 
-    assert names == ["U+200B", "U+200D U+FE0F", "U+200D U+200B", "␣", "∅", "⏎", "a\u200b"]
+    assert names == ["U+200B", "U+200D U+FE0F", "U+200D U+200B", "␣", "∅", "⏎", "a\u200b", "U+0001", "U+FEFF"]
 
 
 def test_an_answer_without_a_token_is_not_told_in_tokens(open_page: OpenPage) -> None:
