@@ -14,6 +14,7 @@ from PIL import Image
 
 from model.package import ImageFormat
 from model.package.images import MAX_SCANS, ImageError, decode_image, image_pixels, normalised
+from tests.png import chunk
 from tests.service.garbage import frozen
 
 ORIENTATION = 0x0112
@@ -104,8 +105,7 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(kind: str) 
 
 def png_header(width: int, height: int) -> bytes:
     """Return the beginning of a PNG of a size."""
-    chunk = b"IHDR" + width.to_bytes(4) + height.to_bytes(4) + bytes([8, 0, 0, 0, 0])
-    return b"\x89PNG\r\n\x1a\n" + (13).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", width.to_bytes(4) + height.to_bytes(4) + bytes([8, 0, 0, 0, 0]))
 
 
 @pytest.mark.parametrize("side", [4001, 10_000, 1_000_000])
@@ -141,11 +141,6 @@ def test_the_pixels_that_are_made_of_an_image_count_where_they_are_more_than_its
     assert image_pixels(encoded(picture(244, 1), "PNG"), kept) == 244 * 256 * 256
     assert image_pixels(encoded(picture(1000, 500), "PNG"), kept) == 1000 * 500
     assert image_pixels(encoded(picture(10, 10), "PNG"), GREY) == 28 * 28
-
-
-def chunk(kind: bytes, content: bytes) -> bytes:
-    """Return a part of a PNG."""
-    return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
 
 
 @pytest.mark.parametrize(("kind", "beginning"), [(b"zTXt", b"k\0\0"), (b"iTXt", b"k\0\1\0\0\0"), (b"iCCP", b"k\0\0")])

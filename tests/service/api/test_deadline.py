@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.app import create_app
 from service.api.deadline import PIECE, KeepDeadline, deadline
@@ -85,6 +85,16 @@ def asking(make_package: MakePackage) -> Any:
     return asking
 
 
+async def sending(app: ASGIApp, take: Send, limits: Limits) -> None:
+    """Let an app send to a reader within its deadline; it asks for nothing."""
+
+    async def receive() -> Message:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
+
+    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
+    await KeepDeadline(app, limits)(scope, receive, take)
+
+
 def body(**values: Any) -> bytes:
     return json.dumps({"prompt": "Once", "max_tokens": 120, "min_tokens": 119, **values}).encode()
 
@@ -158,15 +168,11 @@ async def test_a_slow_reader_who_takes_every_piece_is_not_cut_while_comments_wai
         takes.release()
         await asyncio.gather(*sends)
 
-    async def receive() -> Message:
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
-
     async def take(message: Message) -> None:
         await takes.acquire()
         taken.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
-    await KeepDeadline(app, Limits(stall_timeout_s=1))(scope, receive, take)
+    await sending(app, take, Limits(stall_timeout_s=1))
 
     assert len(taken) == 30
 
@@ -180,15 +186,11 @@ async def test_a_large_answer_is_over_when_its_reader_has_taken_it_and_is_the_sa
         await send({"type": "http.response.body", "body": answer})
         is_over = True
 
-    async def receive() -> Message:
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
-
     async def take(message: Message) -> None:
         assert not is_over
         taken.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/embed", "headers": []}
-    await KeepDeadline(app, Limits())(scope, receive, take)
+    await sending(app, take, Limits())
 
     bodies = [message for message in taken if message["type"] == "http.response.body"]
     assert b"".join(message["body"] for message in bodies) == answer
@@ -205,15 +207,11 @@ async def test_nothing_comes_between_the_pieces_of_a_large_event() -> None:
         comment = send({"type": "http.response.body", "body": b": keep-alive", "more_body": True})
         await asyncio.gather(event, comment)
 
-    async def receive() -> Message:
-        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never returns
-
     async def take(message: Message) -> None:
         await asyncio.sleep(0)
         taken.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/generate", "headers": []}
-    await KeepDeadline(app, Limits())(scope, receive, take)
+    await sending(app, take, Limits())
 
     assert b"".join(message["body"] for message in taken) == b"x" * 10 * PIECE + b": keep-alive"
 

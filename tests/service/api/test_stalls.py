@@ -22,6 +22,7 @@ from PIL import Image
 
 from service.api.bodies import MAX_VALUES
 from tests.conftest import TinyPackage, with_manifest
+from tests.png import chunk
 from tests.service.api.conftest import Client, OpenClient
 from tests.service.garbage import frozen
 
@@ -61,11 +62,6 @@ def picture(pixels: int, beside: bytes = b"") -> str:
     Image.new("L", (pixels, pixels)).save(content, "PNG")
     header, rest = content.getvalue()[:33], content.getvalue()[33:]
     return base64.b64encode(header + beside + rest).decode()
-
-
-def chunk(kind: bytes, content: bytes) -> bytes:
-    """Return a part of a PNG."""
-    return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
 
 
 PACKED = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(2**20 - 8), 9))

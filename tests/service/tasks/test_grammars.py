@@ -165,28 +165,17 @@ def test_a_grammar_is_compiled_once(task: LocalTask, loop: asyncio.AbstractEvent
     assert len(compiled) == 1
 
 
+@pytest.mark.parametrize(("bound", "most", "times"), [("KEPT", 2, 1), ("KEPT_CHARACTERS", 500, 30)])
 async def test_of_many_grammars_the_last_are_kept(
-    stories: TinyPackage, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+    stories: TinyPackage, compiled: list[str], monkeypatch: pytest.MonkeyPatch, bound: str, most: int, times: int
 ) -> None:
-    monkeypatch.setattr("service.tasks.grammars.KEPT", 2)
+    monkeypatch.setattr(f"service.tasks.grammars.{bound}", most)
     task = load_task(ModelSettings(package=stories.folder, threads=1), Limits())
     for word in ("first", "second", "third", "second", "first"):
-        await ask(task, Grammar(choice=[word]), max_tokens=1)
+        await ask(task, Grammar(choice=[word * times]), max_tokens=1)
     await task.close()
 
-    assert [lark.count("first") for lark in compiled] == [1, 0, 0, 1]
-
-
-async def test_long_grammars_are_kept_by_their_characters(
-    stories: TinyPackage, compiled: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.tasks.grammars.KEPT_CHARACTERS", 500)
-    task = load_task(ModelSettings(package=stories.folder, threads=1), Limits())
-    for word in ("first", "second", "third", "second", "first"):
-        await ask(task, Grammar(choice=[word * 30]), max_tokens=1)
-    await task.close()
-
-    assert [lark.count("first") > 0 for lark in compiled] == [True, False, False, True]
+    assert [lark.count("first") for lark in compiled] == [times, 0, 0, times]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -174,7 +174,7 @@ async def text_generation_events(calls: Calls, body: TextGeneration) -> AsyncGen
                     continue
                 text += event.text
                 tokens = event.logprobs or []
-                written += tokens if body.parameters.grammar else tokens[-1:]
+                written += tokens
                 *said, last = _streamed(event.text, tokens, ends)
                 index += len(tokens)
                 for token in said:

@@ -16,20 +16,23 @@ from service.schemas.request import Text
 Tool = dict[str, Any]  # as a client describes it
 
 
-class AllowedTool(BaseModel):
+class _Typed(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _without_a_level(cls, given: Any) -> Any:
+        """In chat's form all but the type is one level deeper, in a field that is called as the type."""
+        inner = given.get(str(given.get("type"))) if isinstance(given, dict) else None
+        return {"type": given.get("type"), **inner} if isinstance(inner, dict) else given
+
+
+class AllowedTool(_Typed):
     """One of the tools, by its name; also in chat's form, {type: function, function: {name}}."""
 
     type: Literal["function"]
     name: Text
 
-    @model_validator(mode="before")
-    @classmethod
-    def _in_one_form(cls, given: Any) -> Any:
-        inner = given.get("function") if isinstance(given, dict) else None
-        return {"type": given.get("type"), **inner} if isinstance(inner, dict) else given
 
-
-class AllowedTools(BaseModel):
+class AllowedTools(_Typed):
     """Some of the tools, to which the model is confined; it is not told of the others.
 
     Also in chat's form, {type: allowed_tools, allowed_tools: {mode, tools}}.
@@ -38,12 +41,6 @@ class AllowedTools(BaseModel):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = "auto"
     tools: Annotated[list[AllowedTool], Field(max_length=MAX_TOOLS, fail_fast=True)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _in_one_form(cls, given: Any) -> Any:
-        inner = given.get("allowed_tools") if isinstance(given, dict) else None
-        return {"type": given.get("type"), **inner} if isinstance(inner, dict) else given
 
     def of(self, tools: list[Tool], name_of: Callable[[Tool], object]) -> list[Tool]:
         """Return those of the tools; raises `InvalidRequest` for a name that none has."""
