@@ -17,7 +17,7 @@ from service.engine.beam_search import Candidates
 from service.engine.columns import take
 from service.engine.constraints import ConstraintState
 from service.engine.device import DeviceArray, DeviceGraphs
-from service.engine.drawing import draw
+from service.engine.drawing import Weigh, draw
 from service.engine.isolation import Failure, as_exception
 from service.engine.logits_processors import Logits
 from service.engine.logprobs import SampledToken, scored
@@ -48,12 +48,12 @@ class StepLogits(Protocol):
 class HostLogits:
     """Logits in the processor's memory, (slots, V) float32."""
 
-    def __init__(self, values: Logits, candidates: Session) -> None:
-        self._values, self._candidates = values, candidates
+    def __init__(self, values: Logits, candidates: Session, weigh: Weigh) -> None:
+        self._values, self._candidates, self._weigh = values, candidates, weigh
 
     def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
-        return sample(self._rows(slots), rows)
+        return sample(self._rows(slots), rows, self._weigh)
 
     def search(
         self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
@@ -73,8 +73,8 @@ class DeviceLogits:
     with constraints, and of those that a shortlist does not decide, are copied and chosen from as everywhere.
     """
 
-    def __init__(self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session) -> None:
-        self._graphs, self._candidates = graphs, candidates
+    def __init__(self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session, weigh: Weigh) -> None:
+        self._graphs, self._candidates, self._weigh = graphs, candidates, weigh
         self._vocab_size = values.shape[-1]
         self._view = values.view(shape=(rows, self._vocab_size))
 
@@ -92,7 +92,7 @@ class DeviceLogits:
     def _chosen(self, needed: int | None, slots: list[int], rows: list[Row]) -> list[SampledToken]:
         """Choose for rows that need as many tokens to choose from; None: all."""
         if needed is None:
-            return sample(self._host_rows(slots), rows)
+            return sample(self._host_rows(slots), rows, self._weigh)
         if needed == 1:
             ids = self._graphs.likeliest(self._view)
             return [SampledToken(int(ids[slot])) for slot in slots]
@@ -108,9 +108,9 @@ class DeviceLogits:
             for at, place in enumerate(others):
                 own = logits[at : at + 1]
                 if place in drawn.behind:
-                    tokens[place] = _among_others(own, shortlist.ids[place], rows[place])
+                    tokens[place] = _among_others(own, shortlist.ids[place], rows[place], self._weigh)
                 else:
-                    (tokens[place],) = sample(own, [rows[place]])
+                    (tokens[place],) = sample(own, [rows[place]], self._weigh)
         return [tokens[place] for place in range(len(rows))]
 
     def search(
@@ -148,11 +148,11 @@ def _tokens_needed(row: Row) -> int | None:
     return 1 if is_plain else length_for(row.params)
 
 
-def _among_others(logits: Logits, ids: Array, row: Row) -> SampledToken:
+def _among_others(logits: Logits, ids: Array, row: Row, weigh: Weigh) -> SampledToken:
     """Draw one of the tokens that are not among some: logits (1, V)."""
     without = logits.copy()
     without[0, ids] = -np.inf
-    token = draw(without, [row])
+    token = draw(without, [row], weigh)
     if row.params.logprobs is None:
         return SampledToken(int(token[0]))
     return scored(logits, token, [row.params.logprobs])[0]

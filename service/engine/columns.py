@@ -29,13 +29,6 @@ def width_of(vocab_size: int) -> int:
     return -(-vocab_size // DEPTH)
 
 
-def heights(vocab_size: int) -> Ids:
-    """Return how many tokens each column has, (W,)."""
-    width = width_of(vocab_size)
-    of_column: Ids = vocab_size // width + (np.arange(width) < vocab_size % width)
-    return of_column
-
-
 def column_maxima(values: Floats) -> Floats:
     """Return the maximum of each column: (…, V) → (…, W)."""
     lines, rest = _lines(values)

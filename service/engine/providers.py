@@ -66,8 +66,10 @@ def native_library() -> Path | None:
     """Return the library of our own operators, if it can be had and takes this processor; the log says why not."""
     try:
         library = find_library(lambda path: onnxruntime.SessionOptions().register_custom_ops_library(str(path)))
-        logger.info("our own operators multiply integers of 8 bits and attend (%s)", instructions_of(library))
+        logger.info("our own operators multiply integers of 8 bits, attend and draw (%s)", instructions_of(library))
         return library
     except NoLibrary as reason:
-        logger.info("ONNX Runtime's operators multiply and attend, not our own: %s", reason)
+        logger.info(
+            "ONNX Runtime's operators multiply and attend, and NumPy draws tokens, not our own operators: %s", reason
+        )
         return None

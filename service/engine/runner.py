@@ -24,6 +24,7 @@ from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
 from service.engine.logits_processors import Logits
 from service.engine.logprobs import scored
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
+from service.engine.native.drawing import fastest_weigh
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.providers import Provider
 from service.engine.sampling_params import SamplingParams
@@ -50,6 +51,7 @@ class Runner:
         }
         self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
+        self._weigh = fastest_weigh(options)
         self._pad = manifest.special_ids.pad
         self.prefilled_tokens = 0  # by all prefills and encoders so far, padding included
         device = self._decoder.device
@@ -282,8 +284,8 @@ class Runner:
         """Return what the last decode has left."""
         step = self._decode_step
         if self._device is None:
-            return HostLogits(step.host_logits, self._candidates)
-        return DeviceLogits(step.device_logits, step.rows, self._device, self._candidates)
+            return HostLogits(step.host_logits, self._candidates, self._weigh)
+        return DeviceLogits(step.device_logits, step.rows, self._device, self._candidates, self._weigh)
 
 
 def runs_alike(chunks: abc.Sequence[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:

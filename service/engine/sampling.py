@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.engine.columns import take
-from service.engine.drawing import draw
+from service.engine.drawing import Weigh, draw, weigh
 from service.engine.logits_processors import Logits, adjusted
 from service.engine.logprobs import SampledToken, scored
 from service.engine.sampling_params import Ids, Row
 
 
-def sample(logits: Logits, rows: Sequence[Row]) -> list[SampledToken]:
+def sample(logits: Logits, rows: Sequence[Row], weigh: Weigh = weigh) -> list[SampledToken]:
     """Choose a token for each row of logits (rows, vocab_size); a row's choice depends on nothing but the row.
 
     The logits are changed meanwhile, and left as they were.
     """
     states = {place: state for place, row in enumerate(rows) if (state := row.constraint_state()) is not None}
     if not states:
-        return _with_logprobs(logits, rows, draw(logits, rows))
+        return _with_logprobs(logits, rows, draw(logits, rows, weigh))
     with adjusted(logits, states) as changed:
-        chosen = _with_logprobs(changed, rows, draw(changed, rows))
+        chosen = _with_logprobs(changed, rows, draw(changed, rows, weigh))
     for place, state in states.items():
         forced = state.forced()
         if forced is not None:

@@ -61,6 +61,16 @@ class SessionOptions:
     native: bool = True
     half_cache: bool = False
 
+    def of_runtime(self) -> onnxruntime.SessionOptions:
+        """Return ONNX Runtime's own options with these threads."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.threads or usable_cores()
+        options.inter_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if self.spin_us else "0")
+        options.add_session_config_entry("session.intra_op.spin_duration_us", str(self.spin_us))
+        options.log_severity_level = 3
+        return options
+
     def providers(self, *, replays: bool = False) -> list[str | tuple[str, dict[str, str]]]:
         """Return what ONNX Runtime may run on, the preferred first; `replays`: as recorded CUDA graphs, where asked."""
         cuda = {"device_id": "0", "arena_extend_strategy": "kSameAsRequested"}
@@ -162,14 +172,9 @@ class Session:
     def _opened(
         self, path: Path, options: SessionOptions, model: bytes | None, *, replays: bool
     ) -> onnxruntime.InferenceSession:
-        session_options = onnxruntime.SessionOptions()
-        session_options.intra_op_num_threads = options.threads or usable_cores()
-        session_options.inter_op_num_threads = 1
-        session_options.add_session_config_entry("session.intra_op.allow_spinning", "1" if options.spin_us else "0")
-        session_options.add_session_config_entry("session.intra_op.spin_duration_us", str(options.spin_us))
+        session_options = options.of_runtime()
         # A memory pattern is kept for every shape that was ever run; a ragged batch has a new one at each step.
         session_options.enable_mem_pattern = False
-        session_options.log_severity_level = 3
         if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
             session_options.add_session_config_entry(EXACT_SUMS, "1")
             if self._native is None and not options.openvino:

@@ -7,6 +7,7 @@
 #include "registers_avx2.h"
 // Behind its registers.
 #include "attention_kernel.h"
+#include "drawing_kernel.h"
 #include "linear_kernel.h"
 #include "ragged_attention_kernel.h"
 
@@ -18,7 +19,8 @@ const Kernels* Avx2Kernels() {
   const bool is_supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                             __get_cpuid(1, &a, &b, &c, &d) && (c & kHalves) != 0;
   if (!is_supported) return nullptr;
-  static const Kernels kernels{"AVX2", linear::ScratchBytes, linear::Multiply, cached::Attend, ragged::Attend};
+  static const Kernels kernels{"AVX2", linear::ScratchBytes, linear::Multiply, cached::Attend, ragged::Attend,
+                               drawing::DrawAll};
   return &kernels;
 }
 

@@ -5,6 +5,7 @@
 #include "registers_avx512.h"
 // Behind its registers.
 #include "attention_kernel.h"
+#include "drawing_kernel.h"
 #include "ragged_attention_kernel.h"
 #include "tiled_linear_kernel.h"
 
@@ -15,7 +16,7 @@ const Kernels* Avx512Kernels() {
                             __builtin_cpu_supports("avx512vnni");
   if (!is_supported) return nullptr;
   static const Kernels kernels{linear::HasTiles() ? "AVX-512 VNNI and AMX" : "AVX-512 VNNI", linear::ScratchBytes,
-                               linear::MultiplyByEither, cached::Attend, ragged::Attend};
+                               linear::MultiplyByEither, cached::Attend, ragged::Attend, drawing::DrawAll};
   return &kernels;
 }
 

@@ -8,6 +8,7 @@
 #include "registers_avx2.h"
 // Behind its registers.
 #include "attention_kernel.h"
+#include "drawing_kernel.h"
 #include "linear_kernel.h"
 #include "ragged_attention_kernel.h"
 
@@ -22,7 +23,8 @@ const Kernels* AvxVnniKernels() {
   const bool has_products = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kProducts) != 0;
 #endif
   if (!has_products || Avx2Kernels() == nullptr) return nullptr;  // whose registers it has
-  static const Kernels kernels{"AVX-VNNI", linear::ScratchBytes, linear::Multiply, cached::Attend, ragged::Attend};
+  static const Kernels kernels{"AVX-VNNI", linear::ScratchBytes, linear::Multiply, cached::Attend, ragged::Attend,
+                               drawing::DrawAll};
   return &kernels;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention.h"
+#include "drawing.h"
 #include "linear.h"
 
 namespace trifold {
@@ -26,6 +27,10 @@ struct Kernels {
   // The same without a cache, for whole rows: run.before is 0, run.segments null, and heads may have any width. A thread
   // takes memory for one tile, and keeps it: where there is none, the process ends.
   void (*attend_ragged)(const Attention& attention, const AttentionRun& run, const Threads& threads);
+
+  // Writes a token for each row, of which there is one at least, or what `drawing.h` says instead. A row's is the same
+  // whichever are drawn with it. A thread takes memory for one row, and keeps it: where there is none, the process ends.
+  void (*draw)(const Draw& draw, const Threads& threads);
 };
 
 // Null where the processor has not the instructions, or the compiler was for another kind.

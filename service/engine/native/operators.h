@@ -42,5 +42,6 @@ OrtCustomOp Operator();
 OrtCustomOp LinearOperator();
 OrtCustomOp AttentionOperator(bool is_half);
 OrtCustomOp RaggedAttentionOperator();
+OrtCustomOp DrawOperator();
 
 }  // namespace trifold

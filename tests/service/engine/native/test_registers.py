@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.engine.drawing import Asked
+from service.engine.native.drawing import own_weigh
 from service.engine.native.library import instructions_of
 from service.engine.providers import native_library
+from service.engine.session import SessionOptions
 from tests.service.engine.native.attentions import Form, halved, run
 from tests.service.engine.native.libraries import built, opened
 from tests.service.engine.native.machine import needs_avx512
@@ -101,3 +104,20 @@ def test_scores_far_below_the_greatest_are_the_same_to_the_last_bit(tmp_path: Pa
     one, other = (run(opened(path, library), inputs)[0] for library in (narrow, wide))
 
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("vocab_size", [1, 17, 800, 5003])
+def test_draws_are_the_same(narrow: Path, wide: Path, vocab_size: int) -> None:
+    rng = np.random.default_rng(vocab_size)
+    rows = 40
+    logits = rng.standard_normal((rows, vocab_size), np.float32) * 3
+    asked = Asked(
+        factors=rng.uniform(0.5, 2, rows).astype(np.float32),
+        top_p=rng.choice([0.3, 0.95, 1.0], rows),
+        min_p=rng.choice([0, 0.02], rows).astype(np.float32),
+        chances=rng.random((rows, 8, 2)),
+    )
+    one, other = (own_weigh(library, SessionOptions(1))(logits, asked) for library in (narrow, wide))
+
+    np.testing.assert_array_equal(one, other)
+    assert (one >= 0).all()
