@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from service.engine.arrays import Array
-from service.engine.columns import column_maxima, take
+from service.engine.columns import take
 from service.engine.constraints import ConstraintState
 from service.engine.logits_processors import Logits, adjusted
-from service.engine.logprobs import log_sum_exp
+from service.engine.passes import NUMPY, Passes
 
 # Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
 Likeliest = Callable[[Logits, int], tuple[Array, Array]]
 
 
 def likeliest_allowed(
-    logits: Logits, states: Mapping[int, ConstraintState], count: int, likeliest: Likeliest
+    logits: Logits,
+    states: Mapping[int, ConstraintState],
+    count: int,
+    likeliest: Likeliest,
+    passes: Passes = NUMPY,
 ) -> tuple[Array, Array]:
     """Return what `likeliest` does, with the constraints of some rows; those of the others cost them nothing.
 
@@ -26,7 +30,7 @@ def likeliest_allowed(
     """
     if not states:
         return likeliest(logits, count)
-    totals = _totals(logits, list(states))
+    totals = _totals(logits, list(states), passes)
     with adjusted(logits, states, totals) as changed:
         log_probabilities, ids = likeliest(changed, count)
         for place, row in states.items():
@@ -40,10 +44,9 @@ def likeliest_allowed(
     return log_probabilities, ids
 
 
-def _totals(logits: Logits, places: list[int]) -> dict[int, np.float32]:
+def _totals(logits: Logits, places: list[int], passes: Passes) -> dict[int, np.float32]:
     """Return the logarithms of the sums of exponentials of some rows."""
-    rows = take(logits, places)
-    totals = log_sum_exp(rows, column_maxima(rows))[:, 0].astype(np.float32)
+    totals = passes.log_totals(take(logits, places))[:, 0].astype(np.float32)
     return dict(zip(places, totals, strict=True))
 
 

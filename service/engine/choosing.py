@@ -17,10 +17,11 @@ from service.engine.beam_search import Candidates
 from service.engine.columns import take
 from service.engine.constraints import ConstraintState
 from service.engine.device import DeviceArray, DeviceGraphs
-from service.engine.drawing import Weigh, draw
+from service.engine.drawing import draw
 from service.engine.isolation import Failure, as_exception
 from service.engine.logits_processors import Logits
 from service.engine.logprobs import SampledToken, scored
+from service.engine.passes import Passes
 from service.engine.sampling import sample, settled
 from service.engine.sampling_params import Row
 from service.engine.sequence import Sampling, Search, Sequence
@@ -48,18 +49,18 @@ class StepLogits(Protocol):
 class HostLogits:
     """Logits in the processor's memory, (slots, V) float32."""
 
-    def __init__(self, values: Logits, candidates: Session, weigh: Weigh) -> None:
-        self._values, self._candidates, self._weigh = values, candidates, weigh
+    def __init__(self, values: Logits, candidates: Session, passes: Passes) -> None:
+        self._values, self._candidates, self._passes = values, candidates, passes
 
     def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
-        return sample(self._rows(slots), rows, self._weigh)
+        return sample(self._rows(slots), rows, self._passes)
 
     def search(
         self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
     ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
-        return likeliest_allowed(self._rows(slots), states, count, partial(_likeliest, self._candidates))
+        return likeliest_allowed(self._rows(slots), states, count, partial(_likeliest, self._candidates), self._passes)
 
     def _rows(self, slots: abc.Sequence[int]) -> Logits:
         """Return the logits of some slots, without a copy where they are consecutive."""
@@ -73,8 +74,10 @@ class DeviceLogits:
     with constraints, and of those that a shortlist does not decide, are copied and chosen from as everywhere.
     """
 
-    def __init__(self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session, weigh: Weigh) -> None:
-        self._graphs, self._candidates, self._weigh = graphs, candidates, weigh
+    def __init__(
+        self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session, passes: Passes
+    ) -> None:
+        self._graphs, self._candidates, self._passes = graphs, candidates, passes
         self._vocab_size = values.shape[-1]
         self._view = values.view(shape=(rows, self._vocab_size))
 
@@ -92,7 +95,7 @@ class DeviceLogits:
     def _chosen(self, needed: int | None, slots: list[int], rows: list[Row]) -> list[SampledToken]:
         """Choose for rows that need as many tokens to choose from; None: all."""
         if needed is None:
-            return sample(self._host_rows(slots), rows, self._weigh)
+            return sample(self._host_rows(slots), rows, self._passes)
         if needed == 1:
             ids = self._graphs.likeliest(self._view)
             return [SampledToken(int(ids[slot])) for slot in slots]
@@ -108,9 +111,9 @@ class DeviceLogits:
             for at, place in enumerate(others):
                 own = logits[at : at + 1]
                 if place in drawn.behind:
-                    tokens[place] = _among_others(own, shortlist.ids[place], rows[place], self._weigh)
+                    tokens[place] = _among_others(own, shortlist.ids[place], rows[place], self._passes)
                 else:
-                    (tokens[place],) = sample(own, [rows[place]], self._weigh)
+                    (tokens[place],) = sample(own, [rows[place]], self._passes)
         return [tokens[place] for place in range(len(rows))]
 
     def search(
@@ -118,7 +121,9 @@ class DeviceLogits:
     ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
         if states:
-            return likeliest_allowed(self._host_rows(slots), states, count, partial(_likeliest, self._candidates))
+            return likeliest_allowed(
+                self._host_rows(slots), states, count, partial(_likeliest, self._candidates), self._passes
+            )
         count = min(count, self._vocab_size)
         there = self._graphs.gather_logits(self._view, np.array(slots))
         log_probabilities = np.empty((len(slots), count), np.float32)
@@ -148,14 +153,14 @@ def _tokens_needed(row: Row) -> int | None:
     return 1 if is_plain else length_for(row.params)
 
 
-def _among_others(logits: Logits, ids: Array, row: Row, weigh: Weigh) -> SampledToken:
+def _among_others(logits: Logits, ids: Array, row: Row, passes: Passes) -> SampledToken:
     """Draw one of the tokens that are not among some: logits (1, V)."""
     without = logits.copy()
     without[0, ids] = -np.inf
-    token = draw(without, [row], weigh)
+    token = draw(without, [row], passes)
     if row.params.logprobs is None:
         return SampledToken(int(token[0]))
-    return scored(logits, token, [row.params.logprobs])[0]
+    return scored(logits, token, [row.params.logprobs], passes)[0]
 
 
 def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[StepChoice | Failure]:

@@ -24,7 +24,7 @@ from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
 from service.engine.logits_processors import Logits
 from service.engine.logprobs import scored
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
-from service.engine.native.drawing import fastest_weigh
+from service.engine.native.vocabulary import fastest_passes
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.providers import Provider
 from service.engine.sampling_params import SamplingParams
@@ -51,7 +51,7 @@ class Runner:
         }
         self._encoder, self._decoder, self._candidates = graphs.get("encoder"), graphs["decoder"], graphs["candidates"]
         self._cross_outputs = manifest.graphs["encoder"].outputs if self._encoder else []
-        self._weigh = fastest_weigh(options)
+        self._passes = fastest_passes(options)
         self._pad = manifest.special_ids.pad
         self.prefilled_tokens = 0  # by all prefills and encoders so far, padding included
         device = self._decoder.device
@@ -239,7 +239,7 @@ class Runner:
             logits = self._compute(np.array([piece]), past, length, positions, sequence.slots[0], wanted=True)
             assert logits is not None
             following = np.array(sequence.prompt_ids[start + 1 : stop + 1])
-            tokens = scored(logits[0], following, [alternatives] * len(following))
+            tokens = scored(logits[0], following, [alternatives] * len(following), self._passes)
             for reader in (sequence, *chunk.sharers):
                 reader.prompt_tokens[start:] = tokens  # not added: a run that failed may be repeated
             start = stop
@@ -284,8 +284,8 @@ class Runner:
         """Return what the last decode has left."""
         step = self._decode_step
         if self._device is None:
-            return HostLogits(step.host_logits, self._candidates, self._weigh)
-        return DeviceLogits(step.device_logits, step.rows, self._device, self._candidates, self._weigh)
+            return HostLogits(step.host_logits, self._candidates, self._passes)
+        return DeviceLogits(step.device_logits, step.rows, self._device, self._candidates, self._passes)
 
 
 def runs_alike(chunks: abc.Sequence[Chunk], length_of: Callable[[Chunk], int]) -> list[list[Chunk]]:

@@ -8,22 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.engine.columns import take
-from service.engine.drawing import Weigh, draw, weigh
+from service.engine.drawing import draw
 from service.engine.logits_processors import Logits, adjusted
 from service.engine.logprobs import SampledToken, scored
+from service.engine.passes import NUMPY, Passes
 from service.engine.sampling_params import Ids, Row
 
 
-def sample(logits: Logits, rows: Sequence[Row], weigh: Weigh = weigh) -> list[SampledToken]:
+def sample(logits: Logits, rows: Sequence[Row], passes: Passes = NUMPY) -> list[SampledToken]:
     """Choose a token for each row of logits (rows, vocab_size); a row's choice depends on nothing but the row.
 
     The logits are changed meanwhile, and left as they were.
     """
     states = {place: state for place, row in enumerate(rows) if (state := row.constraint_state()) is not None}
     if not states:
-        return _with_logprobs(logits, rows, draw(logits, rows, weigh))
+        return _with_logprobs(logits, rows, draw(logits, rows, passes), passes)
     with adjusted(logits, states) as changed:
-        chosen = _with_logprobs(changed, rows, draw(changed, rows, weigh))
+        chosen = _with_logprobs(changed, rows, draw(changed, rows, passes), passes)
     for place, state in states.items():
         forced = state.forced()
         if forced is not None:
@@ -45,12 +46,12 @@ def _certain(token: int, alternatives: int | None) -> SampledToken:
     return SampledToken(token, 0.0, ((token, 0.0),) if alternatives else ())
 
 
-def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: Ids) -> list[SampledToken]:
+def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: Ids, passes: Passes) -> list[SampledToken]:
     chosen = [SampledToken(token) for token in tokens.tolist()]
     alternatives = {place: row.params.logprobs for place, row in enumerate(rows) if row.params.logprobs is not None}
     if alternatives:
         places = list(alternatives)
-        tokens_scored = scored(take(logits, places), tokens[places], list(alternatives.values()))
+        tokens_scored = scored(take(logits, places), tokens[places], list(alternatives.values()), passes)
         for place, token in zip(alternatives, tokens_scored, strict=True):
             chosen[place] = token
     return chosen

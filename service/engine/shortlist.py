@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.engine.columns import Doubles, Floats
-from service.engine.drawing import kept_by_filters, targets_of
+from service.engine.drawing import kept_by_filters
 from service.engine.logprobs import SampledToken
+from service.engine.passes import targets_of
 from service.engine.sampling_params import Ids, Row, SamplingParams
 
 SHORTLIST = 256  # tokens; they hold nearly all of what a trained model thinks likely

@@ -7,9 +7,9 @@
 #include "registers_avx2.h"
 // Behind its registers.
 #include "attention_kernel.h"
-#include "drawing_kernel.h"
 #include "linear_kernel.h"
 #include "ragged_attention_kernel.h"
+#include "vocabulary_kernel.h"
 
 namespace trifold {
 
@@ -20,7 +20,7 @@ const Kernels* Avx2Kernels() {
                             __get_cpuid(1, &a, &b, &c, &d) && (c & kHalves) != 0;
   if (!is_supported) return nullptr;
   static const Kernels kernels{"AVX2", linear::ScratchBytes, linear::Multiply, cached::Attend, ragged::Attend,
-                               drawing::DrawAll};
+                               vocabulary::DrawAll, vocabulary::LogTotals, vocabulary::FindLikeliest};
   return &kernels;
 }
 

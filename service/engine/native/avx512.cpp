@@ -5,9 +5,9 @@
 #include "registers_avx512.h"
 // Behind its registers.
 #include "attention_kernel.h"
-#include "drawing_kernel.h"
 #include "ragged_attention_kernel.h"
 #include "tiled_linear_kernel.h"
+#include "vocabulary_kernel.h"
 
 namespace trifold {
 
@@ -16,7 +16,8 @@ const Kernels* Avx512Kernels() {
                             __builtin_cpu_supports("avx512vnni");
   if (!is_supported) return nullptr;
   static const Kernels kernels{linear::HasTiles() ? "AVX-512 VNNI and AMX" : "AVX-512 VNNI", linear::ScratchBytes,
-                               linear::MultiplyByEither, cached::Attend, ragged::Attend, drawing::DrawAll};
+                               linear::MultiplyByEither, cached::Attend, ragged::Attend,
+                               vocabulary::DrawAll, vocabulary::LogTotals, vocabulary::FindLikeliest};
   return &kernels;
 }
 

@@ -8,9 +8,9 @@
 #include "registers_avx2.h"
 // Behind its registers.
 #include "attention_kernel.h"
-#include "drawing_kernel.h"
 #include "linear_kernel.h"
 #include "ragged_attention_kernel.h"
+#include "vocabulary_kernel.h"
 
 namespace trifold {
 
@@ -24,7 +24,7 @@ const Kernels* AvxVnniKernels() {
 #endif
   if (!has_products || Avx2Kernels() == nullptr) return nullptr;  // whose registers it has
   static const Kernels kernels{"AVX-VNNI", linear::ScratchBytes, linear::Multiply, cached::Attend, ragged::Attend,
-                               drawing::DrawAll};
+                               vocabulary::DrawAll, vocabulary::LogTotals, vocabulary::FindLikeliest};
   return &kernels;
 }
 

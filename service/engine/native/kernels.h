@@ -5,8 +5,8 @@
 #pragma once
 
 #include "attention.h"
-#include "drawing.h"
 #include "linear.h"
+#include "vocabulary.h"
 
 namespace trifold {
 
@@ -28,9 +28,12 @@ struct Kernels {
   // takes memory for one tile, and keeps it: where there is none, the process ends.
   void (*attend_ragged)(const Attention& attention, const AttentionRun& run, const Threads& threads);
 
-  // Writes a token for each row, of which there is one at least, or what `drawing.h` says instead. A row's is the same
-  // whichever are drawn with it. A thread takes memory for one row, and keeps it: where there is none, the process ends.
-  void (*draw)(const Draw& draw, const Threads& threads);
+  // Of each row of logits, of which there is one at least: draws a token, or writes what `vocabulary.h` says instead; the
+  // logarithm of the sum of all exponentials; the likeliest tokens. A row's are the same whichever rows come with it. A
+  // thread takes memory for one row, and keeps it: where there is none, the process ends.
+  void (*draw)(const Logits& logits, const Draw& draw, const Threads& threads);
+  void (*log_totals)(const Logits& logits, double* totals, const Threads& threads);
+  void (*find_likeliest)(const Logits& logits, const Likeliest& wanted, const Threads& threads);
 };
 
 // Null where the processor has not the instructions, or the compiler was for another kind.

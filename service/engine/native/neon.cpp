@@ -7,9 +7,9 @@
 #include "registers_neon.h"
 // Behind its registers.
 #include "attention_kernel.h"
-#include "drawing_kernel.h"
 #include "linear_kernel.h"
 #include "ragged_attention_kernel.h"
+#include "vocabulary_kernel.h"
 
 namespace trifold {
 
@@ -17,7 +17,8 @@ const Kernels* NeonKernels() {
   constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP
   if ((getauxval(AT_HWCAP) & kDotProducts) == 0) return nullptr;
   static const Kernels kernels{"NEON, dot products", linear::ScratchBytes, linear::Multiply, cached::Attend,
-                               ragged::Attend, drawing::DrawAll};
+                               ragged::Attend,
+                               vocabulary::DrawAll, vocabulary::LogTotals, vocabulary::FindLikeliest};
   return &kernels;
 }
 

@@ -8,9 +8,9 @@
 #include "registers_neon.h"
 // Behind its registers.
 #include "attention_kernel.h"
-#include "drawing_kernel.h"
 #include "linear_kernel.h"
 #include "ragged_attention_kernel.h"
+#include "vocabulary_kernel.h"
 
 namespace trifold {
 
@@ -18,7 +18,8 @@ const Kernels* NeonMatrixKernels() {
   constexpr unsigned long kMatrixProducts = 1ul << 13;  // HWCAP2_I8MM, of processors that have dot products, too
   if ((getauxval(AT_HWCAP2) & kMatrixProducts) == 0) return nullptr;
   static const Kernels kernels{"NEON, matrix products", linear::ScratchBytes, linear::Multiply, cached::Attend,
-                               ragged::Attend, drawing::DrawAll};
+                               ragged::Attend,
+                               vocabulary::DrawAll, vocabulary::LogTotals, vocabulary::FindLikeliest};
   return &kernels;
 }
 

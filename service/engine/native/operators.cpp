@@ -65,7 +65,8 @@ namespace {
 
 OrtStatus* MakeDomain(OrtCustomOpDomain** domain) {
   static const OrtCustomOp operators[] = {LinearOperator(), AttentionOperator(false), AttentionOperator(true),
-                                          RaggedAttentionOperator(), DrawOperator()};
+                                          RaggedAttentionOperator(), DrawOperator(),       LogTotalOperator(),
+                                          LikeliestOperator()};
   RETURN_IF_FAILED(api->CreateCustomOpDomain("trifold", domain));
   for (const OrtCustomOp& one : operators) RETURN_IF_FAILED(api->CustomOpDomain_Add(*domain, &one));
   return nullptr;

@@ -43,5 +43,7 @@ OrtCustomOp LinearOperator();
 OrtCustomOp AttentionOperator(bool is_half);
 OrtCustomOp RaggedAttentionOperator();
 OrtCustomOp DrawOperator();
+OrtCustomOp LogTotalOperator();
+OrtCustomOp LikeliestOperator();
 
 }  // namespace trifold

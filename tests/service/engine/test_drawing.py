@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,8 @@ from numpy.typing import NDArray
 
 from service.engine import drawing
 from service.engine.columns import Doubles, Floats
-from service.engine.drawing import Weigh
-from service.engine.native.drawing import own_weigh
-from service.engine.providers import native_library
 from service.engine.sampling_params import Ids, Row, SamplingParams
-from service.engine.session import SessionOptions
+from tests.service.engine.native.libraries import own_passes
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -41,16 +37,8 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-@cache
-def own() -> Weigh:
-    library = native_library()
-    if library is None:
-        pytest.skip("our own operators cannot be had here")
-    return own_weigh(library, SessionOptions(2))
-
-
 def draw_by_own(logits: Floats, rows: Sequence[Row]) -> Ids:
-    return drawing.draw(logits, rows, own())
+    return drawing.draw(logits, rows, own_passes())
 
 
 by_both = pytest.mark.parametrize("draw", [drawing.draw, draw_by_own], ids=["NumPy", "our own operator"])
@@ -246,25 +234,3 @@ def test_our_own_operator_draws_many_rows_on_several_threads_as_it_draws_each_al
 
     alone = [int(draw_by_own(values[place : place + 1], [one])[0]) for place, one in enumerate(rows())]
     assert draw_by_own(values, rows()).tolist() == alone
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("logits", (2, 0)), ("logits", (3, 5)), ("top_p", (2, 1)), ("min_p", (1,)), ("chances", (2, 4, 3))],
-    ids=str,
-)
-def test_our_own_operator_refuses_what_does_not_belong_together(name: str, shape: tuple[int, ...]) -> None:
-    asked: dict[str, Any] = {
-        "factors": np.ones(2, np.float32),
-        "top_p": np.ones(2),
-        "min_p": np.zeros(2, np.float32),
-        "chances": np.zeros((2, 4, 2)),
-    }
-    logits = np.zeros((2, 5), np.float32)
-    if name == "logits":
-        logits = np.zeros(shape, np.float32)
-    else:
-        asked[name] = np.zeros(shape, asked[name].dtype)
-
-    with pytest.raises(Exception, match=r"trifold\.Draw|Got: |INVALID_ARGUMENT"):
-        own()(logits, drawing.Asked(**asked))

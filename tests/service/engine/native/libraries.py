@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from service.engine import session as sessions
 from service.engine.native.library import compile_library, find_compilers
+from service.engine.native.vocabulary import OwnPasses
+from service.engine.providers import native_library
 from service.engine.session import Session, SessionOptions
 
 
@@ -27,3 +30,12 @@ def opened(path: Path, library: Path | None, threads: int = 1, *, half_cache: bo
         session = Session(path, SessionOptions(threads, native=library is not None, half_cache=half_cache))
     assert (session._native is None) == (library is None)
     return session
+
+
+@cache
+def own_passes() -> OwnPasses:
+    """Return the passes over a vocabulary by our own operators."""
+    library = native_library()
+    if library is None:
+        pytest.skip("our own operators cannot be had here: there is no C++ compiler, or this processor is too old")
+    return OwnPasses(library, SessionOptions(2))
