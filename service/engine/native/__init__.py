@@ -1,7 +1,8 @@
-"""Products of 8-bit integers and attention by operators of our own, on processors with AVX2, AVX-VNNI, AVX-512 or NEON.
+"""Products of 8-bit integers, attention and passes over a vocabulary by operators of our own.
 
-`linear_kernel.h`, `attention_kernel.h` and `ragged_attention_kernel.h` compute over the registers of `registers_*.h`,
-products of many rows by the tiles of `tiles.h` where there are some; `kernels.h` finds what this processor can do.
-`*_operator.cpp` are what ONNX Runtime sees of it, `library.py` finds what was built of them, and `graph.py` puts the
-operators into a package's graph when it is loaded. Packages do not know of them.
+They run on processors with AVX2, AVX-VNNI, AVX-512 or NEON. `linear_kernel.h`, `attention_kernel.h`,
+`ragged_attention_kernel.h` and `vocabulary_kernel.h` compute over the registers of `registers_*.h`, products of many
+rows by the tiles of `tiles.h` where there are some; `kernels.h` finds what this processor can do. `*_operator.cpp` are
+what ONNX Runtime sees of it, `library.py` finds what was built of them, and `graph.py` puts the operators into a
+package's graph when it is loaded; packages do not know of them. `vocabulary.py` runs those that are in no package.
 """
