@@ -23,6 +23,7 @@ const SCREENS = [
   { id: "fill", title: "Fill", family: "Encoders", fits: answers("fill") },
   { id: "generate", title: "Generate", family: "Decoders", fits: answers("generate") },
   { id: "chat", title: "Chat", family: "Decoders", fits: (model) => model.chat },
+  { id: "summarize", title: "Summarize", family: "Encoder–decoders", fits: answers("summarize") },
   { id: "translate", title: "Translate", family: "Encoder–decoders", fits: answers("translate") },
   { id: "inside", title: "Inside", family: "All of them", fits: readsTexts },
 ];

@@ -3,6 +3,7 @@
 import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
+import { stopButton } from "../stop.js";
 import { ENDED_AT_ONCE, run, speed, tokenText } from "../tokens.js";
 
 const HEARD_MS = 1000;
@@ -14,12 +15,11 @@ export function open(models) {
   const said = textarea(FIRST[0], 2, () => {});
   const most = h("input", { type: "number", value: MOST, min: 1 });
   const send = button("Send", () => wish(), { class: "primary" });
-  const stop = button("Stop", () => stopping?.abort(), { disabled: true });
+  const stop = stopButton(said);
   const others = h("div", { class: "others", "aria-live": "polite" });
   const heard = h("p", { class: "heard", "aria-live": "polite" }); // a whole answer, for who listens
   let messages = [];
   let frame;
-  let stopping = null;
   let isWaiting = false; // for the first character
 
   // What is said before an answer has begun waits in its field.
@@ -30,8 +30,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.onmodel = () => {
-      stopping?.abort();
-      end();
+      stop.cancel();
+      isWaiting = false;
       messages = [];
       others.replaceChildren();
       heard.textContent = "";
@@ -46,22 +46,14 @@ export function open(models) {
       frame.empty();
       frame.onmodel();
     });
-    const row = h("div", { class: "row" }, send, stop, again, field("Most tokens", most, { class: "field picker small" }));
+    const row = h("div", { class: "row" }, send, stop.element, again, field("Most tokens", most, { class: "field picker small" }));
     return [log, others, heard, field("Message", said), samples(FIRST, said), row];
-  }
-
-  function end() {
-    stopping = null;
-    isWaiting = false;
-    if (document.activeElement === stop) said.focus(); // a button that is disabled loses it
-    stop.disabled = true;
   }
 
   async function ask(signal) {
     const content = said.value.trim();
     if (!content) return;
-    const [all, stopped, message] = [messages, new AbortController(), { role: "user", content }]; // a new conversation has others
-    stopping = stopped;
+    const [all, writing, message] = [messages, stop.begin(), { role: "user", content }]; // a new conversation has others
     if (!all.length) log.replaceChildren();
     all.push(message);
     said.value = "";
@@ -72,18 +64,17 @@ export function open(models) {
     ];
     log.append(...bubbles);
     log.scrollTo({ top: log.scrollHeight });
-    stop.disabled = false;
     isWaiting = true;
     frame.say("Writing …");
     most.value ||= MOST;
     const body = { model: frame.model.id, messages: [...all], max_tokens: Number(most.value), logprobs: 6, stream: true };
     const call = newCall("generate", body);
     const onbegin = () => {
-      if (stopping === stopped) isWaiting = false;
+      if (writing.isNewest()) isWaiting = false;
     };
     let hasEnded = false;
     try {
-      const done = await run(call, answer, AbortSignal.any([signal, stopped.signal]), { box: log, onbegin });
+      const done = await run(call, answer, AbortSignal.any([signal, writing.signal]), { box: log, onbegin });
       hasEnded = true; // maybe without a word, which is an answer too: a template may ask that roles alternate
       frame.told(call);
       frame.say(answer.value() ? speed(done) : ENDED_AT_ONCE);
@@ -93,12 +84,13 @@ export function open(models) {
         bubbles.forEach((each) => each.remove());
         if (!signal.aborted && all === messages) said.value = [content, said.value].filter(Boolean).join("\n");
       } else error.isAnswered = true; // in part: to be sent again the message would have to be written again
-      if (!stopped.signal.aborted) throw error;
-      if (stopping !== stopped) return; // by another conversation, of which nothing was stopped
+      if (!writing.signal.aborted) throw error;
+      if (!writing.isNewest()) return; // by another conversation, of which nothing was stopped
       frame.say("Stopped.");
       frame.show(call);
     } finally {
-      if (stopping === stopped) end();
+      if (writing.isNewest()) isWaiting = false;
+      writing.end();
       heard.textContent = answer.value();
       setTimeout(() => (heard.textContent = ""), HEARD_MS); // it has been taken up, and is no second text to read or copy
       if (hasEnded || answer.value()) all.push({ role: "assistant", content: answer.value() });

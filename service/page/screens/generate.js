@@ -3,6 +3,7 @@
 import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
+import { stopButton } from "../stop.js";
 import { run, speed, tokenText } from "../tokens.js";
 
 const PROMPTS = [
@@ -15,19 +16,17 @@ const ALTERNATIVES = 6;
 export function open(models) {
   const prompt = textarea(PROMPTS[0], 3, () => {});
   const start = button("Generate", () => frame.wish(0), { class: "primary" });
-  const stop = button("Stop", () => stopping?.abort(), { disabled: true });
+  const stop = stopButton(start);
   const two = h("input", { type: "checkbox", id: "two-settings", onchange: () => (second.element.hidden = !two.checked) });
   const first = setting("A", { temperature: 0.8, seed: 1 });
   const second = setting("B", { temperature: 0, seed: 1 });
   second.element.hidden = true;
   let frame;
-  let stopping = null;
 
   function build(made) {
     frame = made;
     frame.onmodel = () => {
-      stopping?.abort();
-      end();
+      stop.cancel();
       [first, second].forEach((each) => each.clear());
     };
     prompt.addEventListener("keydown", (event) => {
@@ -36,37 +35,29 @@ export function open(models) {
     return [
       field("Prompt", prompt),
       samples(PROMPTS, prompt),
-      h("div", { class: "row" }, start, stop, h("label", { class: "check" }, two, "Compare two settings")),
+      h("div", { class: "row" }, start, stop.element, h("label", { class: "check" }, two, "Compare two settings")),
       h("div", { class: "columns even" }, first.element, second.element),
     ];
   }
 
-  function end() {
-    stopping = null;
-    if (document.activeElement === stop) start.focus(); // a button that is disabled loses it
-    stop.disabled = true;
-  }
-
   async function ask(signal) {
-    const stopped = new AbortController();
-    stopping = stopped;
-    const ended = AbortSignal.any([signal, stopped.signal]);
+    const writing = stop.begin();
+    const ended = AbortSignal.any([signal, writing.signal]);
     const used = two.checked ? [first, second] : [first];
     const calls = used.map((each) => newCall("generate", each.body(frame.model.id, prompt.value), two.checked ? each.name : null));
-    stop.disabled = false;
     frame.say("Writing …");
     try {
       await Promise.all(used.map((each, index) => each.write(calls[index], ended)));
       frame.told(...calls);
     } catch (error) {
-      const wasStopped = stopped.signal.aborted;
-      stopped.abort(); // where one setting is refused the other writes for nobody
+      const wasStopped = writing.signal.aborted;
+      writing.abort(); // where one setting is refused the other writes for nobody
       if (!wasStopped) throw error;
-      if (stopping !== stopped) return; // by the choice of another model, of which nothing was stopped
+      if (!writing.isNewest()) return; // by the choice of another model, of which nothing was stopped
       frame.say("Stopped.");
       frame.show(...calls);
     } finally {
-      if (stopping === stopped) end();
+      writing.end();
     }
   }
 

@@ -47,7 +47,8 @@ def packages(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory
     """Return a package for each screen, and one that takes no conversations."""
     folder = tmp_path_factory.mktemp("packages")
     chat = with_manifest(make_package("stories"), folder / "chat", chat_template={"source": TEMPLATE})
-    return [*(make_package(name).folder for name in MODELS), chat, make_package("stories").folder]
+    summary = with_manifest(make_package("translate"), folder / "summary", task="summarize", languages=None)
+    return [*(make_package(name).folder for name in MODELS), chat, make_package("stories").folder, summary]
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_every_screen_shows_python_that_is_valid(open_page: OpenPage, screen: st
     text = QUOTES.replace(" ", "\n") if screen == "embed" else QUOTES
     with page.expect_response(lambda answer: TURNED in (answer.request.post_data or "")):
         page.locator("textarea").first.fill(text)
-        if screen in {"generate", "chat"}:
+        if screen in {"generate", "chat", "summarize"}:
             use(page, screen)
     expect(page.get_by_role("status")).to_contain_text("tokens")
     for form in ("Python", *([OPENAI] if screen in OF_OPENAI else [])):

@@ -19,7 +19,20 @@ from tests.service.page.test_streams import change_requests
 pytestmark = pytest.mark.browser
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
-SCREENS = ["classify", "embed", "words", "rerank", "tag", "answer", "fill", "generate", "chat", "translate", "inside"]
+SCREENS = [
+    "classify",
+    "embed",
+    "words",
+    "rerank",
+    "tag",
+    "answer",
+    "fill",
+    "generate",
+    "chat",
+    "summarize",
+    "translate",
+    "inside",
+]
 HOSTILE = '<script>window.broken=1</script><img src=x onerror="window.broken=1"> שלום مرحبا 🙂👩‍👩‍👧 \u202eevil'
 
 
@@ -29,6 +42,8 @@ def use(page: Page, screen: str) -> None:
         page.get_by_role("button", name="Generate", exact=True).click()
     if screen == "chat":
         page.get_by_role("button", name="Send").click()
+    if screen == "summarize":
+        page.get_by_role("button", name="Summarize").click()
     expect(page.get_by_role("status")).to_contain_text("tokens")
 
 

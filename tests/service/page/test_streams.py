@@ -31,14 +31,14 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "run", run_slowly)
 
 
-def change_requests(page: Page, **fields: Any) -> None:
+def change_requests(page: Page, path: str = "generate", **fields: Any) -> None:
     """Change what the page sends on its way."""
 
     def change(route: Route) -> None:
         asked: dict[str, Any] = route.request.post_data_json or {}
         route.continue_(post_data={**asked, **fields})
 
-    page.route("**/generate", change)
+    page.route(f"**/{path}", change)
 
 
 def chat_model(address: str) -> Any:
@@ -82,6 +82,22 @@ def test_stop_ends_a_stream_and_frees_its_slot(
     time.sleep(10 * STEP_S)
     assert page.locator(".stream").first.text_content() == text
     assert chat_model(address)["tokens"] < before + TOKENS
+
+
+@pytest.mark.usefixtures("slow_steps")
+def test_a_summary_that_is_stopped_stays_as_far_as_it_was_written(open_page: OpenPage) -> None:
+    page = open_page("summarize")
+    change_requests(page, "summarize", min_tokens=TOKENS, max_tokens=TOKENS)
+    copy = page.get_by_role("button", name="Copy", exact=True).first
+    expect(copy).to_be_hidden()
+    page.get_by_role("button", name="Summarize").click()
+    expect(page.locator(".stream")).not_to_be_empty()
+    page.get_by_role("button", name="Stop").click()
+
+    expect(page.get_by_role("status")).to_have_text("Stopped.")
+    expect(page.get_by_role("button", name="Summarize")).to_be_focused()
+    expect(page.locator(".stream")).not_to_be_empty()
+    expect(copy).to_be_visible()
 
 
 @pytest.mark.usefixtures("slow_steps")
