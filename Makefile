@@ -32,7 +32,7 @@ fuzz: $(VENV)/.dev
 sanitize: $(VENV)/.dev
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so) $$(c++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -q -p no:xdist -p tests.sanitizers tests/service/engine/native
+	$(BIN)/python -m pytest -q -p no:xdist -p tests.sanitizers tests/service/engine/native tests/service/engine/test_drawing.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

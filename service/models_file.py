@@ -139,8 +139,8 @@ class ModelSettings(BaseModel):
     )
     native: bool = Field(
         True,
-        description="multiply integers of 8 bits, and attend, by operators of our own where the processor has "
-        "AVX2 or NEON's dot products",
+        description="multiply integers of 8 bits, attend, and draw tokens, by operators of our own where the processor "
+        "has AVX2 or NEON's dot products",
     )
     spin_us: int = Field(100, ge=0, le=10_000, description="how long a thread without work waits awake, in µs")
     max_slots: int = Field(64, ge=1, le=1024, description="rows of the KV cache: sequences times beams at a time")

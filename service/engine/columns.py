@@ -90,6 +90,14 @@ def _kth(logits: Floats, maxima: Floats, count: int) -> np.float32:
     """Return what at least `count` of a row's logits (V,) reach: the count-th largest maximum, else logit."""
     if not count:
         return np.float32(np.inf)
-    among = maxima if count <= len(maxima) else logits
-    kth: np.float32 = np.partition(among, len(among) - count)[len(among) - count]
-    return kth
+    return kth(maxima if count <= len(maxima) else logits, count)
+
+
+def kth(values: Floats, count: int) -> np.float32:
+    """Return the count-th largest of values (n,), 1 ≤ count ≤ n; what is no number counts as −∞."""
+    place = len(values) - count
+    among = np.partition(values, place)
+    if np.isnan(among[place:]).any():
+        among = np.partition(np.where(np.isnan(values), np.float32(-np.inf), values), place)
+    found: np.float32 = among[place]
+    return found

@@ -4,7 +4,7 @@ A row's own parameters alone say which way is taken, so its draw is the same in 
 
 * temperature 0: the likeliest token.
 * a small top-k: its tokens, in order, and the filters among them.
-* else: a pass over the weights of all tokens (`passes.py`). A large top-k hides all other tokens first.
+* else: a pass over the weights of all tokens (`passes.py`).
 
 Letters: R rows, V vocab_size, K the largest top-k.
 """
@@ -46,8 +46,6 @@ def _way(params: SamplingParams, vocab_size: int) -> Draw:
         return _likeliest_of
     if 0 < params.top_k <= min(IN_ORDER, width_of(vocab_size)):
         return _draw_among_top_k
-    if 0 < params.top_k < vocab_size:
-        return _draw_among_many
     return _draw_within_top_p if params.top_p < 1 else _draw_among_all
 
 
@@ -78,12 +76,6 @@ def kept_by_filters(weights: Doubles, rows: Sequence[Row]) -> Mask:
     return (ranks < top_k) & (before < top_p * cumulative[:, -1:]) & (weights >= min_p)
 
 
-def _draw_among_many(logits: Floats, rows: Sequence[Row], passes: Passes) -> Ids:
-    """Draw among a large top-k."""
-    are_top = np.array([_are_top_k(own, row.params.top_k) for own, row in zip(logits, rows, strict=True)])
-    return _draw_within_top_p(np.where(are_top, logits, np.float32(-np.inf)), rows, passes)
-
-
 def _draw_within_top_p(logits: Floats, rows: Sequence[Row], passes: Passes) -> Ids:
     """Draw from the smallest set of tokens that reaches top-p."""
     drawn = np.full(len(rows), UNDECIDED)
@@ -98,26 +90,16 @@ def _draw_among_all(logits: Floats, rows: Sequence[Row], passes: Passes) -> Ids:
 
 
 def _by_weights(logits: Floats, rows: Sequence[Row], passes: Passes, rounds: int) -> Ids:
-    temperatures, top_p, min_p = (
-        np.array([getattr(row.params, name) for row in rows]) for name in ("temperature", "top_p", "min_p")
+    temperatures, top_k, top_p, min_p = (
+        np.array([getattr(row.params, name) for row in rows]) for name in ("temperature", "top_k", "top_p", "min_p")
     )
     # Of the smallest temperatures a factor that is a number still; −∞ is right for all but the likeliest.
     factors = (1 / np.maximum(temperatures, np.finfo(np.float32).tiny)).astype(np.float32)
     chances = np.array([row.rng.random((rounds, 2)) for row in rows])
-    drawn = passes.draw(logits, Asked(factors, top_p.astype(np.float64), min_p.astype(np.float32), chances))
+    drawn = passes.draw(logits, Asked(factors, top_k, top_p.astype(np.float64), min_p.astype(np.float32), chances))
     for place in np.flatnonzero(drawn == NO_NUMBERS).tolist():
         drawn[place] = logits[place].argmax()  # any token is as good
     return drawn
-
-
-def _are_top_k(logits: Floats, top_k: int) -> Mask:
-    """Return which of the tokens are the top-k, ties by id: (V,) → (V,)."""
-    threshold = np.partition(logits, len(logits) - top_k)[len(logits) - top_k]
-    are_top: Mask = logits >= threshold
-    surplus = np.count_nonzero(are_top) - top_k
-    if surplus > 0:
-        are_top[np.flatnonzero(logits == threshold)[-surplus:]] = False
-    return are_top
 
 
 def _weights_of(logits: Floats, highest: Floats, temperatures: Doubles) -> Doubles:

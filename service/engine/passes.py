@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.columns import Doubles, Floats, column_maxima, column_sums, likeliest, pieces
+from service.engine.columns import Doubles, Floats, column_maxima, column_sums, kth, likeliest, pieces
 from service.engine.sampling_params import Ids
 
 UNDECIDED, NO_NUMBERS = -1, -2  # instead of a drawn token: all rounds have failed; a logit is no number, or infinite
@@ -25,20 +25,22 @@ class Asked(NamedTuple):
     """What rows ask of draws by weights, and the chances of their rounds, from 0 to below 1."""
 
     factors: Floats  # (R,): 1 / temperature
+    top_k: Ids  # (R,): 0 for no filter
     top_p: Doubles  # (R,)
     min_p: Floats  # (R,)
     chances: Doubles  # (R, T, 2): for a column, and for one of its tokens
 
     def of(self, some: slice) -> Asked:
         """Return what some of the rows ask."""
-        return Asked(self.factors[some], self.top_p[some], self.min_p[some], self.chances[some])
+        of_rows = (self.factors[some], self.top_k[some], self.top_p[some], self.min_p[some])
+        return Asked(*of_rows, self.chances[some])
 
 
 class Passes(Protocol):
     """What is found of logits (R, V); of each row by that row alone."""
 
     def draw(self, logits: Floats, asked: Asked) -> Ids:
-        """Draw by weights: a column by their sum, and one of its tokens by their own.
+        """Draw by the weights of the tokens that top-k keeps: a column by their sum, then one of its tokens.
 
         With top-p again, among the likelier tokens, while it is outside of the smallest set that reaches it (the pivots
         of "Sorting-Free GPU Kernels for LLM Sampling", FlashInfer 2025); most draws need one or two rounds. Returns ids
@@ -89,14 +91,14 @@ def _log_totals(logits: Floats) -> Doubles:
 def _draw_once(logits: Floats, asked: Asked) -> Ids:
     """Draw a token for each of some rows, without top-p: (R, V) → (R,)."""
     weights, sums, totals = _weights_and_sums(logits, asked)
-    return np.where(np.isfinite(totals), _tokens_of(weights, sums, asked.chances[:, 0]), NO_NUMBERS)
+    return np.where(_are_numbers(totals), _tokens_of(weights, sums, asked.chances[:, 0]), NO_NUMBERS)
 
 
 def _draw_in_rounds(logits: Floats, asked: Asked) -> int:
     """Draw one token, and again among the likelier ones while it is not within top-p: (1, V) → id."""
     (weights,), (sums,), (total,) = _weights_and_sums(logits, asked)
     (top_p,), (chances,) = asked.top_p, asked.chances
-    if not np.isfinite(total):
+    if not _are_numbers(total):
         return NO_NUMBERS
     for of_round in chances:
         token = _token_of(weights, sums, of_round)
@@ -107,15 +109,24 @@ def _draw_in_rounds(logits: Floats, asked: Asked) -> int:
     return UNDECIDED
 
 
-def _weights_and_sums(logits: Floats, asked: Asked) -> tuple[Floats, Doubles, Doubles]:
-    """Return what tokens weigh that min-p keeps (R, V), their columns' sums (R, W), and the totals of all tokens (R,).
+def _are_numbers(totals: Doubles) -> NDArray[np.bool_]:
+    """Tell of which rows something can be drawn: the likeliest token of each weighs 1."""
+    are_numbers: NDArray[np.bool_] = np.isfinite(totals) & (totals > 0)
+    return are_numbers
 
-    The likeliest weighs 1, all in single precision.
+
+def _weights_and_sums(logits: Floats, asked: Asked) -> tuple[Floats, Doubles, Doubles]:
+    """Return what tokens weigh that the filters but top-p keep (R, V), their columns' sums (R, W), and totals (R,).
+
+    The totals are of the tokens that top-k keeps; top-p is a share of them. The likeliest weighs 1, all in single
+    precision.
     """
     weights: Floats = logits - logits.max(axis=-1, keepdims=True)
     with np.errstate(over="ignore"):
         weights *= asked.factors[:, None]
     np.exp(weights, out=weights)
+    for row in np.flatnonzero((asked.top_k > 0) & (asked.top_k < logits.shape[1])).tolist():
+        weights[row] *= _are_top_k(logits[row], int(asked.top_k[row]))
     sums = column_sums(weights)
     totals: Doubles = sums.sum(axis=-1)
     if asked.min_p.any():
@@ -139,6 +150,16 @@ def _token_of(weights: Floats, sums: Doubles, chances: Doubles) -> int:
     column = _place_of(sums.cumsum(), chances[0])
     line = _place_of(weights[column :: len(sums)].astype(np.float64).cumsum(), chances[1])
     return column + len(sums) * line
+
+
+def _are_top_k(logits: Floats, top_k: int) -> NDArray[np.bool_]:
+    """Return which of the tokens are the top-k, ties by id: (V,) → (V,)."""
+    threshold = kth(logits, top_k)
+    are_top: NDArray[np.bool_] = logits >= threshold
+    surplus = np.count_nonzero(are_top) - top_k
+    if surplus > 0:
+        are_top[np.flatnonzero(logits == threshold)[-surplus:]] = False
+    return are_top
 
 
 def _are_likelier(logits: Floats, token: int) -> NDArray[np.bool_]:

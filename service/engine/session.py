@@ -47,9 +47,9 @@ class SessionOptions:
     a thread for each costs more than many of them; a tenth of a millisecond bridges them, and leaves the cores to
     others as soon as a step is over. 0: sleep at once. `cuda`: run on the device that this process sees, with at most
     `gpu_memory_bytes` of its memory in a session's arena (0: no bound); `cpu_fallback` allows the CPU where there is
-    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators. `native`: multiply and
-    attend by operators of our own where the processor has the instructions for them. `half_cache`: let these keep keys
-    and values in 16 bits.
+    none. `openvino`: run on the processor by OpenVINO, which takes graphs of standard operators. `native`: multiply,
+    attend and draw by operators of our own where the processor has the instructions for them. `half_cache`: let these
+    keep keys and values in 16 bits.
     """
 
     threads: int = 0
@@ -253,6 +253,21 @@ class Session:
         """Run on bound memory; `recorded_as`: record the run under this number, or replay what was recorded."""
         options = self._run_options if recorded_as is None else _recorded_as(recorded_as)
         self._teams.run(bound.shape, lambda team: team.run_with_iobinding(bound.binding(team), options))
+
+
+class OperatorSession:
+    """A small graph of our own operators, which is in no package."""
+
+    def __init__(self, graph: bytes, library: Path, options: SessionOptions) -> None:
+        """Open it with the operators of a library; raises ONNX Runtime's own errors."""
+        of_runtime = options.of_runtime()
+        of_runtime.register_custom_ops_library(str(library))
+        self._session = onnxruntime.InferenceSession(graph, of_runtime, providers=[CPU])
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return all outputs."""
+        answers: list[Array] = self._session.run(None, dict(inputs))
+        return answers
 
 
 def _openvino_options(options: SessionOptions) -> dict[str, str]:

@@ -20,6 +20,7 @@ constexpr int64_t kUndecided = -1, kNoNumbers = -2;
 struct Draw {
   int64_t rounds;
   const float* factors;   // (rows): 1 / temperature
+  const int64_t* top_k;   // (rows): 0 for no filter
   const double* top_p;    // (rows): 1 for no filter
   const float* min_p;     // (rows): 0 for no filter
   const double* chances;  // (rows, rounds, 2): for a column and for a token of it, from 0 to below 1

@@ -8,16 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from onnx import TensorProto, helper
 
 from service.engine.columns import Doubles, Floats
 from service.engine.machine import usable_cores
 from service.engine.native.attention import DOMAIN
 from service.engine.passes import NUMPY, Asked, Passes
-from service.engine.providers import CPU, has_cuda, native_library
+from service.engine.providers import native_library
 from service.engine.sampling_params import Ids
-from service.engine.session import SessionOptions
+from service.engine.session import OperatorSession, SessionOptions
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +24,7 @@ MOST_THREADS = 4  # with which the passes of a step are as short as it takes to 
 # What the operators take besides logits, and what they return: types and shapes.
 DRAW = {
     "factors": (TensorProto.FLOAT, ["rows"]),
+    "top_k": (TensorProto.INT64, ["rows"]),
     "top_p": (TensorProto.DOUBLE, ["rows"]),
     "min_p": (TensorProto.FLOAT, ["rows"]),
     "chances": (TensorProto.DOUBLE, ["rows", "rounds", "chances"]),
@@ -35,12 +35,10 @@ Kinds = Mapping[str, tuple[int, list[str]]]
 
 
 def fastest_passes(options: SessionOptions) -> Passes:
-    """Return our own operators' passes where these can be had, else NumPy's; few of a device's are the processor's."""
-    library = None if not options.native or (options.cuda and has_cuda()) else native_library()
-    if library is None:
-        return NUMPY
+    """Return our own operators' passes where these can be had, else NumPy's."""
     try:
-        return OwnPasses(library, options)
+        library = native_library() if options.native else None
+        return NUMPY if library is None else OwnPasses(library, options)
     except Exception:  # to be faster must not decide whether a model is served
         logger.warning("NumPy chooses tokens: our own operators could not be opened", exc_info=True)
         return NUMPY
@@ -54,10 +52,8 @@ class OwnPasses:
         # A thread that looked for more work after a pass would do so beside the next step.
         options = replace(options, threads=min(options.threads or usable_cores(), MOST_THREADS), spin_us=0)
 
-        def opened(operator: str, inputs: Kinds, outputs: Kinds) -> onnxruntime.InferenceSession:
-            of_runtime = options.of_runtime()
-            of_runtime.register_custom_ops_library(str(library))
-            return onnxruntime.InferenceSession(_graph(operator, inputs, outputs), of_runtime, providers=[CPU])
+        def opened(operator: str, inputs: Kinds, outputs: Kinds) -> OperatorSession:
+            return OperatorSession(_graph(operator, inputs, outputs), library, options)
 
         self._draw = opened("Draw", DRAW, {"drawn": (TensorProto.INT64, ["rows"])})
         self._log_total = opened("LogTotal", {}, {"totals": (TensorProto.DOUBLE, ["rows", "one"])})
@@ -65,18 +61,18 @@ class OwnPasses:
 
     def draw(self, logits: Floats, asked: Asked) -> Ids:
         """Draw by weights."""
-        drawn: Ids = self._draw.run(None, {"logits": logits, **asked._asdict()})[0]
+        drawn: Ids = self._draw.run({"logits": logits, **asked._asdict()})[0]
         return drawn
 
     def log_totals(self, logits: Floats) -> Doubles:
         """Return the logarithm of the sum of all exponentials."""
-        totals: Doubles = self._log_total.run(None, {"logits": logits})[0]
+        totals: Doubles = self._log_total.run({"logits": logits})[0]
         return totals
 
     def likeliest(self, logits: Floats, counts: Sequence[int]) -> tuple[Floats, Ids]:
         """Return each row's likeliest tokens."""
         ranks = np.empty(max(counts), np.int64)  # of which only the number is read
-        best, ids = self._likeliest.run(None, {"logits": logits, "counts": np.array(counts), "ranks": ranks})
+        best, ids = self._likeliest.run({"logits": logits, "counts": np.array(counts), "ranks": ranks})
         return best, ids
 
 

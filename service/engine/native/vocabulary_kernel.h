@@ -48,7 +48,7 @@ class Held {
   }
   static int64_t WidthOf(int64_t vocab_size) { return (vocab_size + kLines - 1) / kLines; }
 
-  std::vector<float> weights;     // of tokens
+  std::vector<float> weights;     // of tokens, or numbers to be put in order
   std::vector<float> of_columns;  // sums or maxima
   std::vector<Token> tokens;      // that may be among the likeliest
 };
@@ -131,15 +131,42 @@ int64_t PlaceOf(double chance, const float* numbers, int64_t count, int64_t stri
   return (count - 1) / stride * stride;  // of what is no number
 }
 
+// The count-th greatest, where what is no number counts as −∞.
+float KthOf(const float* numbers, int64_t size, int64_t count, Held* held) {
+  float* among = held->weights.data();
+  for (int64_t i = 0; i < size; ++i) among[i] = numbers[i] > kNothing ? numbers[i] : kNothing;
+  std::nth_element(among, among + count - 1, among + size, std::greater<float>());
+  return among[count - 1];
+}
+
+// Keeps the top-k, ties by id, of which `least` is the last's logit.
+SIMD void KeepTopK(const float* logits, int64_t count, int64_t top_k, float least, float* weights) {
+  int64_t above = 0;
+  for (int64_t i = 0; i < count; ++i) above += logits[i] > least;
+  int64_t equals = top_k - above;  // there is room for
+  for (int64_t i = 0; i < count; ++i) {
+    if (logits[i] > least) continue;
+    if (logits[i] == least && equals > 0) {
+      --equals;
+    } else {
+      weights[i] = 0;
+    }
+  }
+}
+
 int64_t TokenOf(const Logits& all, const Draw& draw, int64_t row) {
   const int64_t count = all.vocab_size, width = Held::WidthOf(count);
   const float* logits = all.data + row * count;
   Held& held = Held::Of(count);
   float *weights = held.weights.data(), *sums = held.of_columns.data();
+  const int64_t top_k = draw.top_k[row];
+  const bool is_cut = 0 < top_k && top_k < count;
+  const float least = is_cut ? KthOf(logits, count, top_k, &held) : kNothing;
   Weigh(logits, count, GreatestOf(logits, count), draw.factors[row], weights);
+  if (is_cut) KeepTopK(logits, count, top_k, least, weights);
   SumColumns(weights, count, width, sums);
   const double total = TotalOf(sums, width, 1);
-  if (!std::isfinite(total)) return kNoNumbers;
+  if (!(total > 0 && std::isfinite(total))) return kNoNumbers;  // else the likeliest weighs 1
   if (draw.min_p[row] > 0) {
     KeepFrom(draw.min_p[row], count, weights);
     SumColumns(weights, count, width, sums);
@@ -167,16 +194,12 @@ double LogTotalOf(const Logits& all, int64_t row) {
   return greatest + std::log(TotalOf(held.of_columns.data(), width, 1));
 }
 
-// Returns what `count` of a row's logits reach at least, of which `maxima` are the columns'; these are put in another order.
+// Returns what `count` of a row's logits reach at least: the count-th greatest of the columns' maxima, or of all.
 float LeastOf(const float* logits, int64_t vocab_size, int64_t count, Held* held) {
-  float* among = held->of_columns.data();
-  int64_t some = Held::WidthOf(vocab_size);
-  if (count > some) {
-    among = held->weights.data(), some = vocab_size;
-    for (int64_t i = 0; i < some; ++i) among[i] = logits[i] > kNothing ? logits[i] : kNothing;  // what is no number, too
-  }
-  std::nth_element(among, among + count - 1, among + some, std::greater<float>());
-  return among[count - 1];
+  const int64_t width = Held::WidthOf(vocab_size);
+  if (count > width) return KthOf(logits, vocab_size, count, held);
+  MaximaOfColumns(logits, vocab_size, width, held->of_columns.data());
+  return KthOf(held->of_columns.data(), width, count, held);
 }
 
 // Collects the tokens whose logits reach the least.
@@ -204,7 +227,6 @@ void FindLikeliestOf(const Logits& all, const Likeliest& wanted, int64_t row) {
   int64_t* ids = wanted.ids + row * wanted.most;
   if (count > 0) {
     Held& held = Held::Of(vocab_size);
-    MaximaOfColumns(logits, vocab_size, Held::WidthOf(vocab_size), held.of_columns.data());
     const float least = LeastOf(logits, vocab_size, count, &held);
     Collect(logits, vocab_size, std::max(least, std::numeric_limits<float>::lowest()), &held.tokens);
     found = std::min<int64_t>(count, held.tokens.size());

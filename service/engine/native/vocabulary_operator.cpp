@@ -1,6 +1,6 @@
 // What stands between `vocabulary.h` and ONNX Runtime. The first input of each operator: logits (rows, vocabulary).
 //
-// `trifold.Draw`: factors, top_p and min_p (rows), chances (rows, rounds, 2). Output: ids (rows).
+// `trifold.Draw`: factors, top_k, top_p and min_p (rows), chances (rows, rounds, 2). Output: ids (rows).
 // `trifold.LogTotal`: nothing more. Output: the logarithms of the sums of all exponentials (rows, 1).
 // `trifold.Likeliest`: counts (rows), ranks (most), of which only the size is read. Outputs: logits and ids (rows, most).
 
@@ -51,10 +51,11 @@ OrtStatus* ComputeDraw(void*, OrtKernelContext* context) {
   Shape shape;
   RETURN_IF_FAILED(FindLogits(context, &logits));
   RETURN_IF_FAILED(Find(context, 1, 1, logits.rows, &shape, &draw.factors));
-  RETURN_IF_FAILED(Find(context, 2, 1, logits.rows, &shape, &draw.top_p));
-  RETURN_IF_FAILED(Find(context, 3, 1, logits.rows, &shape, &draw.min_p));
+  RETURN_IF_FAILED(Find(context, 2, 1, logits.rows, &shape, &draw.top_k));
+  RETURN_IF_FAILED(Find(context, 3, 1, logits.rows, &shape, &draw.top_p));
+  RETURN_IF_FAILED(Find(context, 4, 1, logits.rows, &shape, &draw.min_p));
   RETURN_IF_FAILED(Make(context, 0, shape, &draw.ids));
-  RETURN_IF_FAILED(Find(context, 4, 3, logits.rows, &shape, &draw.chances));
+  RETURN_IF_FAILED(Find(context, 5, 3, logits.rows, &shape, &draw.chances));
   if (shape.sizes[1] < 1 || shape.sizes[2] != 2) return Invalid("trifold.Draw: chances come in twos");
   draw.rounds = shape.sizes[1];
   if (logits.rows > 0) FindKernels()->draw(logits, draw, Workers(context));
@@ -104,8 +105,11 @@ OrtCustomOp Stateless() {
 OrtCustomOp DrawOperator() {
   OrtCustomOp one = Stateless();
   one.GetName = [](const OrtCustomOp*) { return "Draw"; };
-  one.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 5; };
-  one.GetInputType = [](const OrtCustomOp*, size_t place) { return place == 2 || place == 4 ? kDouble : kFloat; };
+  one.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 6; };
+  one.GetInputType = [](const OrtCustomOp*, size_t place) {
+    constexpr ONNXTensorElementDataType kTypes[] = {kFloat, kFloat, kInteger, kDouble, kFloat, kDouble};
+    return kTypes[place];
+  };
   one.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
   one.GetOutputType = [](const OrtCustomOp*, size_t) { return kInteger; };
   one.KernelComputeV2 = ComputeDraw;

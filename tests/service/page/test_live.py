@@ -26,7 +26,7 @@ def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
     page = open_page("generate")
     page.get_by_label("What the server is doing").locator("summary").click()
 
-    expect(page.locator(".live li")).to_have_count(len(MODELS) + 2)  # and two that write
+    expect(page.locator(".live li")).to_have_count(len(MODELS) + 3)  # and those that write
     expect(page.locator(".live li", has_text="chat").locator(".slots i")).not_to_have_count(0)
     expect(page.locator(".told")).to_contain_text("tokens/s")
     # A rate stands there until the server is asked again, which may be sooner than anybody looks.

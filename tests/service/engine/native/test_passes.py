@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from service.engine.columns import Floats
+from service.engine.native import vocabulary
+from service.engine.native.vocabulary import OwnPasses, fastest_passes
 from service.engine.passes import NUMPY, Asked, Passes
+from service.engine.session import SessionOptions
 from tests.service.engine.native.libraries import own_passes
 
 
@@ -100,6 +105,7 @@ def test_a_row_has_the_same_alone_and_among_others_to_the_last_bit(passes: Passe
 def test_our_own_operator_refuses_what_does_not_belong_together(name: str, shape: tuple[int, ...]) -> None:
     asked: dict[str, Any] = {
         "factors": np.ones(2, np.float32),
+        "top_k": np.zeros(2, np.int64),
         "top_p": np.ones(2),
         "min_p": np.zeros(2, np.float32),
         "chances": np.zeros((2, 4, 2)),
@@ -118,4 +124,38 @@ def test_our_own_operator_refuses_more_tokens_than_ranks() -> None:
     inputs = {"logits": np.zeros((1, 9), np.float32), "counts": np.array([5]), "ranks": np.arange(3)}
 
     with pytest.raises(Exception, match="more than there are ranks"):
-        own_passes()._likeliest.run(None, inputs)
+        own_passes()._likeliest.run(inputs)
+
+
+def test_our_own_operators_are_taken_where_they_can_be_had() -> None:
+    own_passes()  # or this is skipped
+
+    assert isinstance(fastest_passes(SessionOptions(1)), OwnPasses)
+    assert isinstance(fastest_passes(SessionOptions(1, cuda=True, cpu_fallback=True)), OwnPasses)
+    assert fastest_passes(SessionOptions(1, native=False)) is NUMPY
+
+
+def failing() -> Path:
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.parametrize(
+    "library", [lambda: None, lambda: Path("/nowhere.so"), failing], ids=["none", "no library", "a failure"]
+)
+def test_numpy_is_taken_where_our_own_operators_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch, library: Callable[[], Path | None]
+) -> None:
+    monkeypatch.setattr(vocabulary, "native_library", library)
+
+    assert fastest_passes(SessionOptions(1)) is NUMPY
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_no_number_is_none_of_the_likeliest(passes: Passes) -> None:
+    values = logits_of(1, 900)
+    expected, ids = passes.likeliest(values, [3])
+    values[0, 0] = np.nan
+    assert 0 not in ids
+
+    found, found_ids = passes.likeliest(values, [3])
+    assert found.tolist() == expected.tolist() and found_ids.tolist() == ids.tolist()

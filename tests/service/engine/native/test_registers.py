@@ -113,6 +113,7 @@ def test_passes_over_a_vocabulary_are_the_same_to_the_last_bit(narrow: Path, wid
     logits = rng.standard_normal((rows, vocab_size), np.float32) * 3
     asked = Asked(
         factors=rng.uniform(0.5, 2, rows).astype(np.float32),
+        top_k=rng.choice([0, 1, vocab_size // 2, 2 * vocab_size], rows),
         top_p=rng.choice([0.3, 0.95, 1.0], rows),
         min_p=rng.choice([0, 0.02], rows).astype(np.float32),
         chances=rng.random((rows, 8, 2)),
