@@ -134,7 +134,11 @@ def load(
         found.add(target)
     left_out = parameters.keys() - found
     if missing := sorted(name for name in left_out if NUMBER.sub("{}", name, count=1) not in family.optional):
-        raise CheckpointError(f"the checkpoint lacks {len(missing)} parameters, the first {missing[0]}")
+        raise CheckpointError(
+            f"no tensor of its weights becomes {missing[0]}"
+            + (f", nor {len(missing) - 1} others that a model of its config.json has" if missing[1:] else "")
+            + "; it was saved without them, or for another kind of head"
+        )
     for name in left_out:
         parameters[name].data.zero_()
     return model
@@ -193,7 +197,7 @@ def targets_of(family: Family, name: str) -> list[str]:
     if pattern in family.computed | family.tables:
         return []
     if pattern not in family.names:
-        raise CheckpointError(f"{name}: no parameter has this name in the family's table")
+        raise CheckpointError(f"{name}: its weights have a tensor of this name, which no model of its kind has here")
     entry = family.names[pattern]
     return [target.format(*layer) for target in (entry.targets if isinstance(entry, Parts) else (entry,))]
 

@@ -85,6 +85,12 @@ class Fields(Mapping[str, Any]):
                     raise CheckpointError(
                         unsupported(name, value, f"only {self._defaults[name]!r} is supported", self._file)
                     )
+            elif name == "quantization_config" and isinstance(value, dict):
+                method = value.get("quant_method")
+                raise CheckpointError(
+                    f"{self._file}: {name}: its weights are quantized ({method}); import the checkpoint that it was "
+                    "made of, which can be given 8 or 4 bits here"
+                )
             elif value not in NOTHING:
                 raise CheckpointError(unsupported(name, value, UNKNOWN, self._file))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from model.checkpoints.errors import CheckpointError
 
 CONFIG_FILE = "config.json"
 ADAPTER_FILE = "adapter_config.json"  # of PEFT
+LFS_POINTER = b"version https://git-lfs"
 MAX_HEADER_BYTES = 100_000_000  # of a safetensors file, as its library has it
 TRAINERS = "checkpoint-"  # and a number of steps: what a Trainer calls the folders in its own
 SMALL_100 = "tokenization_small100.py"  # beside its checkpoint; never run (Mohammadshahi et al. 2022, section 3)
@@ -155,5 +157,15 @@ def read_any_json(path: Path) -> Any:
     except FileNotFoundError:
         raise CheckpointError(f"{path.parent}: there is no {path.name}; a checkpoint has one") from None
     except (OSError, ValueError, RecursionError) as error:
+        refuse_pointer(path)
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
     return content
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise `CheckpointError` for what Git leaves in a file's place where it has no Git LFS."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise CheckpointError(
+                f"{path}: is a pointer of Git LFS, not the file; install git-lfs and run `git lfs pull`"
+            )

@@ -112,6 +112,15 @@ ENCODERS_OF: dict[str, Family] = {"mt5": MT5_ENCODER, "t5": T5_ENCODER}
 ENCODERS_ALONE = (["T5EncoderModel"], ["MT5EncoderModel"])
 ONLY_TRANSLATE = frozenset({"marian", "m2m_100"})  # families that do nothing else
 
+# Ids as the files of a checkpoint call them.
+IN_FILES = {
+    "pad": "pad (pad_token_id, else another that the files have)",
+    "start": "bos_token_id or decoder_start_token_id",
+    "end": "eos_token_id",
+    "end_ids": "eos_token_id",
+    "unknown": "unk_token",
+}
+
 
 def family_of(config: HFConfig, *, makes_vectors: bool = False) -> Family | None:
     """Return the family of a config.json, or None where it is not supported.
@@ -277,7 +286,8 @@ def _check_ids(folder: Path, tokens: Tokens, made: TransformerConfig) -> None:
     for name, token in (*tokens.special_ids.model_dump().items(), *of_outputs):
         if token is not None and token >= made.vocab_size:
             raise CheckpointError(
-                f"{folder}: the id of the token for {name} is {token}; the model's go from 0 to {made.vocab_size - 1}"
+                f"{folder}: the id of the token for {IN_FILES.get(name, name)} is {token}; the model's go from 0 to "
+                f"{made.vocab_size - 1}"
             )
     types, segments = read_tokenizer(tokens.file).encode("a", "a").type_ids, made.embeddings.segments
     if segments and max(types, default=0) >= segments:

@@ -41,6 +41,9 @@ DENSE_ACTIVATIONS: Mapping[str, Activation] = {
     "torch.nn.modules.activation.SiLU": "silu",
     "torch.nn.modules.linear.Identity": "none",
 }
+# Arguments of loading, and those of them that change no answer: code that no family here needs, types, other kernels.
+LOADING = ("model_args", "config_args", "tokenizer_args")
+HARMLESS_ARGUMENTS = frozenset({"trust_remote_code", "torch_dtype", "dtype", "attn_implementation"})
 # What the parts are; in this order, the first two must be there.
 PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
 SPARSE_PARTS = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])
@@ -105,6 +108,7 @@ def read_layout(folder: Path) -> SentenceLayout | None:
         if library.get("model_type") == SPARSE:
             return _sparse_layout(folder, library)
         parts = _parts(folder)
+        _check_normalize(parts.get("Normalize", []))
         max_tokens, lower_case = _transformer(folder)
         return SentenceLayout(
             pooling=_pooling(parts["Pooling"][0] / CONFIG_FILE),
@@ -152,16 +156,26 @@ def _similarity(library: Mapping[str, Any]) -> Similarity | None:
     return next((known for known in get_args(Similarity) if known == library.get("similarity_fn_name")), None)
 
 
-def cross_encoder_activation(folder: Path) -> str | None:
-    """Return the name of what a cross-encoder makes scores of logits with, if its library's file has it."""
+def of_cross_encoder(folder: Path) -> dict[str, Any]:
+    """Return what the library's files say of a cross-encoder: what makes scores of its logits, and the longest pair.
+
+    By the names of the files, `activation_fn` and `max_seq_length`, if they say so. Raises `CheckpointError`.
+    """
     library = read_library(folder)
     if library.get("model_type") != "CrossEncoder":
-        return None
+        return {}
     if prompts := {name: text for name, text in (library.get("prompts") or {}).items() if text}:
         raise CheckpointError(f"{folder / LIBRARY_FILE}: prompts is {prompts!r}, which is for vectors only")
     if (folder / MODULES_FILE).is_file() and (found := [kind for kind, *_ in listed_modules(folder)])[1:]:
         raise CheckpointError(f"{folder / MODULES_FILE}: {found[1]} behind a cross-encoder is not supported")
-    return library.get("activation_fn")
+    max_tokens, lower_case = _transformer(folder, "sequence-classification", "logits", outputs=(None, "scores"))
+    if lower_case:
+        raise CheckpointError(
+            f"{transformer_file(folder)}: do_lower_case is true, which is supported for vectors only; where the "
+            "tokenizer writes everything in lower case it changes nothing, and can be set to false"
+        )
+    stated = {"activation_fn": library.get("activation_fn"), "max_seq_length": max_tokens}
+    return {name: value for name, value in stated.items() if value is not None}
 
 
 def read_library(folder: Path) -> Mapping[str, Any]:
@@ -169,8 +183,14 @@ def read_library(folder: Path) -> Mapping[str, Any]:
     if not (folder / LIBRARY_FILE).is_file():
         return {}
     kinds = (None, "SentenceTransformer", "CrossEncoder", SPARSE)
+    path = folder / LIBRARY_FILE
+    if (width := read_json(path).get("truncate_dim")) is not None:
+        raise CheckpointError(
+            f"{path}: truncate_dim is {width!r}, which is not supported; delete it in a copy of the folder, and ask "
+            "for vectors so wide: dimensions in a request"
+        )
     return read_known(
-        folder / LIBRARY_FILE,
+        path,
         (
             *("__version__", "requirements", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
             "max_active_dims",
@@ -200,8 +220,10 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
         kind = name.rpartition(".")[2]
         if kind == "Dropout":  # does nothing but in training
             continue
+        if settings:
+            raise CheckpointError(f"{folder / MODULES_FILE}: {name} with kwargs ({settings!r}) is not supported")
         later = PARTS[PARTS.index(kind) + (kind == "Dense") :] if kind in PARTS else ()
-        if kind not in PARTS or settings or set(later) & parts.keys():
+        if kind not in PARTS or set(later) & parts.keys():
             behind = f" behind {', '.join(parts)}" if parts else ""
             raise CheckpointError(
                 f"{folder / MODULES_FILE}: {name}{behind} is not supported; {', '.join(PARTS)} are, in this "
@@ -215,10 +237,21 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
     return parts
 
 
+def _check_normalize(folders: Sequence[Path]) -> None:
+    """Raise `CheckpointError` where it is not the text's vector that is brought to length 1."""
+    for file in (folder / CONFIG_FILE for folder in folders):
+        if file.is_file():
+            only = (None, "sentence_embedding")
+            read_known(file, (), module_input_name=only, module_output_name=only)
+
+
 def check_beside(folder: Path, transformers: list[Path]) -> None:
     """Raise `CheckpointError` where the transformer of a list of parts is not in the checkpoint's folder itself."""
     if transformers != [folder]:
-        raise CheckpointError(f"{folder / MODULES_FILE}: the transformer is in {transformers[0].name}; put it beside")
+        raise CheckpointError(
+            f"{folder / MODULES_FILE}: the transformer is in {transformers[0].name}; put its files beside "
+            f'{MODULES_FILE}, and make its path there ""'
+        )
 
 
 def longest(file: Path, settings: Mapping[str, Any]) -> int | None:
@@ -236,27 +269,41 @@ def transformer_file(folder: Path) -> Path | None:
 
 
 def _transformer(
-    folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state", *, must_state: bool = False
+    folder: Path,
+    task: str = "feature-extraction",
+    output: str = "last_hidden_state",
+    *,
+    must_state: bool = False,
+    outputs: tuple[object, ...] = (None, "token_embeddings"),
 ) -> tuple[int | None, bool]:
     """Return the longest text, if the library's file has it, and whether texts are to be lower-cased.
 
-    The file may state a `task`, which gives an `output`, and no other; or it must.
+    The file may state a `task`, which gives an `output`, and no other; or it must. `outputs` are the names that this
+    may have for other parts.
     """
     file = transformer_file(folder)
     settings: Mapping[str, Any] = {}
     if file is not None:
         settings = read_known(
             file,
-            ("max_seq_length", "do_lower_case", "unpad_inputs"),
+            ("max_seq_length", "do_lower_case", "unpad_inputs", *LOADING),
             transformer_task=(None, task),
             modality_config=(None, {"text": {"method": "forward", "method_output_name": output}}),
-            module_output_name=(None, "token_embeddings"),
+            module_output_name=outputs,
             processing_kwargs=(None, {}),
-            model_args=(None, {}, {"trust_remote_code": True}),  # of code that no family here needs
         )
+        _check_loading(file, settings)
     if must_state and settings.get("transformer_task") is None:
         raise CheckpointError(f"{file or folder}: transformer_task is not stated; it must be {task!r}")
     return longest(file, settings) if file else None, bool(settings.get("do_lower_case"))
+
+
+def _check_loading(file: Path, settings: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` for what is asked of loading that may change the answers."""
+    for field in LOADING:
+        asked = settings.get(field) or {}
+        if not isinstance(asked, dict) or asked.keys() - HARMLESS_ARGUMENTS:
+            raise CheckpointError(f"{file}: {field} is {asked!r}, which is not supported")
 
 
 def _pooling(path: Path) -> Pooling:
@@ -302,9 +349,12 @@ def _dense(folder: Path) -> Dense:
 
 
 def read_known(path: Path, known: tuple[str, ...], **allowed: tuple[object, ...]) -> Mapping[str, Any]:
-    """Read a JSON object of known fields, and of those that may have the values allowed; raises `CheckpointError`."""
+    """Read a JSON object of known fields, and of those that may have the values allowed; raises `CheckpointError`.
+
+    A field that nobody knows and that is null asks for nothing.
+    """
     values = read_json(path)
     for name, value in values.items():
-        if name not in known and value not in allowed.get(name, ()):
+        if name not in known and value not in allowed.get(name, (None,)):
             raise CheckpointError(f"{path}: {name} is {value!r}, which is not supported")
     return values

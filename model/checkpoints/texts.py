@@ -21,11 +21,11 @@ from model.checkpoints.sentence import (
     Dense,
     PoolingMode,
     SentenceLayout,
-    cross_encoder_activation,
+    of_cross_encoder,
     read_layout,
 )
 from model.checkpoints.tokenizer import of_one_type, read_tokenizer, without_last_pad
-from model.checkpoints.tokenizer.files import TokenizerFiles
+from model.checkpoints.tokenizer.files import CONFIG, TokenizerFiles
 from model.checkpoints.weights import open_weights
 from model.config import TransformerConfig
 from model.package import Embedding, SpecialIds, Tagging
@@ -37,6 +37,7 @@ WITHOUT_TYPES = frozenset(
         *("TokenizersBackend", "XLMRoberta"),
     ]
 )
+CROSS_ENCODER = "sentence_transformers"  # the field of config.json in which its library wrote of one before
 NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
 
 
@@ -64,8 +65,8 @@ def with_library(
         return config, layout
     if layout is not None and not _labels_texts(config):
         return {**config, "architectures": [VECTORS]}, layout
-    activation = cross_encoder_activation(folder)
-    return ({**config, "sentence_transformers": {"activation_fn": activation}} if activation else config), None
+    stated = of_cross_encoder(folder)
+    return ({**config, CROSS_ENCODER: stated} if stated else config), None
 
 
 def _labels_texts(config: HFConfig) -> bool:
@@ -109,7 +110,10 @@ def _behind(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> dict[s
 def card_of_reader(files: TokenizerFiles, config: HFConfig, layout: SentenceLayout | None, card: Card) -> Card:
     """Return a card with what is known of a model that reads texts."""
     purpose = purpose_of(config)
-    stated = layout.max_tokens if layout and layout.max_tokens else files.config.get("model_max_length")
+    of_library = layout.max_tokens if layout else (config.get(CROSS_ENCODER) or {}).get("max_seq_length")
+    stated = of_library or files.config.get("model_max_length")
+    if isinstance(stated, int | float) and stated < 1:
+        raise CheckpointError(f"{files.folder}: {CONFIG}: model_max_length is {stated}; it is a whole number from 1")
     return replace(
         card,
         task="embed_sparse" if layout and layout.is_sparse else purpose.task,

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import weight_files
+from model.checkpoints.files import refuse_pointer, weight_files
 
 
 @contextmanager
@@ -64,6 +64,12 @@ def _open(path: Path, stack: ExitStack) -> _File:
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_mappable)
         return _File(path, tensors, list(tensors))
     except Exception as error:  # whatever a reader of broken files may raise
+        refuse_pointer(path)
+        if path.suffix != ".safetensors":  # torch says how to switch off what keeps a pickle from running code
+            raise CheckpointError(
+                f"{path}: cannot be read: it is cut short, or has other objects than tensors; delete it and get it "
+                "again, or a checkpoint with safetensors"
+            ) from None
         raise _unreadable(path, error) from None
 
 

@@ -108,6 +108,8 @@ def summary(
 
         folder, numbers = Packages().describe(name)
         config = stated_config(folder)
+    if length > config.max_positions:
+        raise typer.BadParameter(f"{length} tokens; {name} takes {config.max_positions} at most", param_hint="--length")
     layers, total = summarise(config, rows, length)
     table = Table("layer", "kind", "shape", "parameters", title=Text(f"{name}: {total:,} parameters"))
     for layer in layers:

@@ -116,9 +116,10 @@ class Packages:
             folder = self.hub.describe(source)
             return folder, self.hub.count_numbers(source, folder)
         try:
-            return source, count_numbers(weight_files(source, allow_pickle=False))
+            files = weight_files(source, allow_pickle=False)
         except CheckpointError:  # what is pickled has no headers, and sizes need no weights
             return source, {}
+        return source, count_numbers(files)
 
     def _opened(self, source: Path | HubName, options: ImportOptions) -> AbstractContextManager[Source]:
         return opened(source, self.hub, base=options.base, allow_pickle=options.allow_pickle)

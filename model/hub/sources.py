@@ -13,7 +13,7 @@ from typing import Protocol
 
 from model.checkpoints.adapters import Adapter, join
 from model.checkpoints.files import ADAPTER_FILE, CONFIG_FILE, check_complete, latest_checkpoint, weight_files
-from model.checkpoints.sentence import read_layout
+from model.checkpoints.sentence import MODULES_FILE, listed_modules, read_layout
 from model.hub.card import NOT_STATED, read_licence
 from model.hub.download import DESCRIPTION, Hub
 from model.hub.errors import HubError
@@ -204,7 +204,7 @@ def content_of(folder: Path, *, allow_pickle: bool) -> str:
     """Return a digest of all files that an import reads; raises `HubError` for a folder that is no checkpoint."""
     _require_files(folder)
     files = {path for pattern in DESCRIPTION for path in folder.glob(pattern)}
-    files |= set(folder.glob("*/config.json"))  # of sentence-transformers' modules
+    files |= {path for path in _configs_of_modules(folder) if path.is_file()}
     files |= set(folder.glob("*/*.jinja"))
     files |= set(weight_files(folder, allow_pickle=allow_pickle))
     layout = read_layout(folder)
@@ -214,6 +214,14 @@ def content_of(folder: Path, *, allow_pickle: bool) -> str:
     for path in sorted(files):
         digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _configs_of_modules(folder: Path) -> set[Path]:
+    """Return the files of the parts that sentence-transformers lists, which may be in folders of folders."""
+    found = set(folder.glob("*/config.json"))
+    if (folder / MODULES_FILE).is_file():
+        found |= {folder / place / CONFIG_FILE for _, place, _ in listed_modules(folder)}
+    return found
 
 
 def _require_files(folder: Path) -> None:

@@ -100,9 +100,8 @@ class TokenizerFiles:
 
         Raises `CheckpointError` for what is no text.
         """
-        found = {name: self.specials.get(name) if (token := self.config.get(name)) is None else token for name in NAMED}
         named = {}
-        for name, token in found.items():
+        for name, token in self._tokens_by_name().items():
             content = token.get("content") if isinstance(token, dict) else token
             if token is None:
                 continue
@@ -110,6 +109,18 @@ class TokenizerFiles:
                 raise CheckpointError(f"{self.folder}: {name} is {token!r}, which is no text")
             named[name] = content
         return named
+
+    def _tokens_by_name(self) -> dict[str, Any]:
+        """Return what the files have under each name of a special token, those with names of their own among them."""
+        own = {
+            name: token
+            for name, token in self.config.items()
+            if name.endswith("_token") and name not in NAMED and (isinstance(token, str) or _is_token(token))
+        }
+        extra = self.config.get("extra_special_tokens")
+        own |= extra if isinstance(extra, dict) else {}
+        usual = {name: self.specials.get(name) if (token := self.config.get(name)) is None else token for name in NAMED}
+        return {**usual, **own}
 
     @property
     def additional(self) -> list[str]:
@@ -188,7 +199,7 @@ class TokenizerFiles:
 
     def _named_for_a_purpose(self) -> list[str]:
         """Return the special tokens that have names, as the end of text."""
-        return [_content(token) for name in NAMED if (token := self.config.get(name) or self.specials.get(name))]
+        return [_content(token) for token in self._tokens_by_name().values() if token]
 
     def _named(self) -> list[str]:
         """Return the special tokens that the files name, with a purpose or without."""
@@ -208,6 +219,10 @@ class TokenizerFiles:
             ]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{self.folder}: added tokens have a form that is not known: {error!r}") from None
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("content"), str)
 
 
 def _flags(token: AddedToken) -> dict[str, bool]:

@@ -76,3 +76,17 @@ def test_a_chat_templates_tokens_are_in_either_file_and_the_tokenizers_comes_fir
     found = read_chat_template(tmp_path)
 
     assert found is not None and found.tokens == {"bos_token": "<s>", "eos_token": "<e>"}
+
+
+def test_a_chat_templates_tokens_may_have_names_of_their_own(tmp_path: Path) -> None:
+    named = {
+        "chat_template": "{{ turn_token }}{{ image_token }}",
+        "extra_special_tokens": {"turn_token": "<|turn|>"},
+        "image_token": {"content": "<|image|>", "lstrip": False},
+        "add_bos_token": True,  # which is no token
+        "max_token": {"of": "another kind"},
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    found = read_chat_template(tmp_path)
+
+    assert found is not None and found.tokens == {"turn_token": "<|turn|>", "image_token": "<|image|>"}

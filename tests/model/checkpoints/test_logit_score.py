@@ -265,7 +265,7 @@ def test_a_transformer_in_a_folder_of_its_own_is_refused(tmp_path: Path) -> None
     modules = tmp_path / "ranker" / "modules.json"
     first, *others = json.loads(modules.read_text())
     modules.write_text(json.dumps([{**first, "path": "0_Transformer"}, *others]))
-    with pytest.raises(CheckpointError, match="the transformer is in 0_Transformer; put it beside"):
+    with pytest.raises(CheckpointError, match="the transformer is in 0_Transformer; put its files beside"):
         check_description(tmp_path / "ranker")
 
 

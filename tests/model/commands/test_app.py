@@ -121,6 +121,12 @@ def test_the_summary_names_every_layer() -> None:
     assert "1 × 7 × 256" in output
 
 
+def test_a_summary_of_more_tokens_than_a_model_takes_is_refused() -> None:
+    result = CliRunner().invoke(app, ["summary", "translate", "--length", "100000"])
+
+    assert result.exit_code == 2 and "tokens; translate takes" in " ".join(result.output.split())
+
+
 def test_a_checkpoint_has_a_summary_too(checkpoints: Path) -> None:
     output = run("summary", checkpoints / "gpt2")
 

@@ -89,6 +89,22 @@ def test_a_folder_is_known_by_its_content(packages: Packages, checkpoints: Path,
     assert packages.find(str(copy), FLOAT32) != folder
 
 
+def test_the_parts_that_make_vectors_are_content_wherever_they_are(checkpoints: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    shutil.copytree(checkpoints / "gpt2", folder)
+    pooling = folder / "parts" / "1_Pooling" / "config.json"
+    pooling.parent.mkdir(parents=True)
+    listed = [("", "models.Transformer"), ("parts/1_Pooling", "models.Pooling")]
+    modules = [{"idx": place, "path": path, "type": kind} for place, (path, kind) in enumerate(listed)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    found = set()
+    for mode in ("mean", "cls"):
+        pooling.write_text(json.dumps({"pooling_mode": mode}))
+        found.add(content_of(folder, allow_pickle=False))
+
+    assert len(found) == 2
+
+
 class Keys(PackageCache):
     """A cache that makes nothing, and returns a key where a folder should be."""
 
