@@ -35,6 +35,7 @@ from model.package import (
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE
 from model.training import nli, own_labels, readers, sentiment
+from model.training.files import SplitOrTest
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
@@ -116,7 +117,10 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     labels = tuple(manifest.labels)
     is_own = manifest.training is not None and manifest.training.recipe == own_labels.RECIPE
     if not is_own and labels not in DATA:
-        raise PackageError(f"{manifest.name}: there is no test data with its labels here")
+        raise PackageError(
+            f"{manifest.name}: there is no test data with its labels here; a table of one's own measures only what was "
+            "fine-tuned on it"
+        )
     data = _own(evaluation.data, manifest) if is_own else DATA[labels]
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
@@ -152,8 +156,10 @@ def _own(data: Path, manifest: Manifest) -> Labelled:
     if manifest.training is not None and manifest.training.data:  # older packages do not tell
         own_labels.check_unlearned(data, manifest.training.data)
     name = data.resolve().name
+    # Without a test set, what the best step was chosen by is measured, and told by its name.
+    measured: SplitOrTest = "test" if own_labels.has_part(data, "test") else "validation"
     return Labelled(
-        {f"{name}/test": lambda data: own_labels.read_own_texts(data, "test")},
+        {f"{name}/{measured}": lambda data: own_labels.read_own_texts(data, measured)},
         f"{name}/validation",
         lambda data: own_labels.read_own_texts(data, "validation"),
         lambda data: own_labels.read_own_texts(data, "train"),

@@ -88,7 +88,9 @@ def check_unchanged(folder: Path, then: Decisions, now: Decisions) -> None:
     """
     noted, after = _by_name(replace(then, model=_with_defaults(then.model))), _by_name(now)
     before = {FORMER.get(name, name): value for name, value in noted.items()}
-    for name in before | after:
+    # Of labels of one's own the recipe follows from the files, so those that there were and are come first.
+    files = {f"the file {file} of sha256" for file in then.data.keys() & now.data.keys()}
+    for name in sorted(before | after, key=lambda name: name not in files):
         is_in_both = name in before and name in after
         if before.get(name) != after.get(name) and (is_in_both or before.get(name) or after.get(name)):
             raise RunError(

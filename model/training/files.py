@@ -7,11 +7,11 @@ import json
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal, TextIO, cast
+from typing import IO, Any, Literal, TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,24 @@ def noting_files() -> Iterator[set[Path]]:
 
 def open_text(path: Path) -> TextIO:
     """Open a file of UTF-8, compressed where its name ends with `.xz`; raises `DataError` where there is none."""
-    opened = lzma.open if path.suffix == ".xz" else open
     # Spreadsheets put a mark before the first byte.
-    return cast(TextIO, opened(_existing(path), "rt", encoding="utf-8-sig", newline="\n"))
+    return cast(TextIO, _opener(path)(_existing(path), "rt", encoding="utf-8-sig", newline="\n"))
+
+
+def _opener(path: Path) -> Callable[..., IO[Any]]:
+    return lzma.open if path.suffix == ".xz" else open
+
+
+def undecodable(path: Path) -> DataError:
+    """Return an error that names the first line of a file that is no UTF-8."""
+    with _opener(path)(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                found = f"line {number}: the byte 0x{line[error.start]:02x} is not UTF-8"
+                return DataError(f"{path}, {found}; save the file as UTF-8, as spreadsheets can, too")
+    return DataError(f"{path}: is not UTF-8")
 
 
 def _existing(path: Path) -> Path:
@@ -95,6 +110,8 @@ def read_rows(path: Path) -> Iterator[Row]:
                 columns = line.rstrip("\r\n").split("\t")
                 check_columns(path, columns)
                 continue
+            if not line.strip("\r\n") and (not is_table or columns[1:]):
+                continue
             values = _fields(line, columns) if is_table else dict(json.loads(line))
             yield Row(values, path, number)
     except DataError:
@@ -110,7 +127,9 @@ def text_lines(path: Path) -> Iterator[str]:
         try:
             for number, line in enumerate(file, start=1):  # noqa: B007  # of the last that came
                 yield line
-        except (UnicodeDecodeError, EOFError, OSError, lzma.LZMAError) as error:
+        except UnicodeDecodeError as error:
+            raise undecodable(path) from error
+        except (EOFError, OSError, lzma.LZMAError) as error:
             raise DataError(f"{path}, line {number + 1}: {error}") from error
 
 

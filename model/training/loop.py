@@ -36,6 +36,7 @@ from model.training.decisions import (
 )
 from model.training.errors import DataError, RunError
 from model.training.files import noting_files
+from model.training.half import autocast
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
@@ -390,8 +391,7 @@ class Training:
 
     def autocast(self) -> torch.autocast:
         """Return what makes a GPU, or a CPU that can, compute in bfloat16."""
-        # bfloat16 has float32's range, so no loss scaling is needed; CPUs gain from it as GPUs do.
-        return torch.autocast(self.device.type, torch.bfloat16)
+        return autocast(self.device)
 
     def epoch_rng(self, epoch: int) -> random.Random:
         """Return what decides an epoch's order, the same whenever it is asked for."""

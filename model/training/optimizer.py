@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from model.training.half import computes_in_halves
+
 _BLOCK = re.compile(r"(?:encoder|decoder)\.blocks\.(\d+)\.")
 _INPUT = ("embeddings.", "target_embeddings.", "patches.", "positions.", "cls")
 
@@ -140,11 +142,11 @@ class Muon(torch.optim.Optimizer):
 def orthogonalised(matrices: Tensor) -> Tensor:
     """Return the nearest matrices whose singular values are all about 1, of (N, rows, columns).
 
-    Five steps of Newton and Schulz with Jordan's coefficients, which leave values between 0.7 and 1.2; in bfloat16, as
-    no more is asked of them.
+    Five steps of Newton and Schulz with Jordan's coefficients, which leave values between 0.7 and 1.2; in bfloat16,
+    where that is faster, as no more is asked of them.
     """
     is_tall = matrices.size(-2) > matrices.size(-1)
-    x = matrices.bfloat16()
+    x = matrices.bfloat16() if computes_in_halves(matrices.device.type) else matrices.float()
     x = x.mT if is_tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(5):

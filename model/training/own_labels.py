@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from lzma import LZMAError
@@ -18,7 +19,7 @@ from model.card import Card
 from model.package import Dataset
 from model.package.manifest import NAME_PATTERN, sha256_of
 from model.training.errors import DataError
-from model.training.files import Row, SplitOrTest, check_columns, open_text, read_rows
+from model.training.files import Row, SplitOrTest, check_columns, open_text, read_rows, undecodable
 from model.training.recipe import Recipe
 from model.training.recipes import finetune_classify
 
@@ -75,8 +76,8 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read texts with the numbers of their labels.
 
     What is tested on is neither validated nor trained on, and what is validated on is not trained on, if it is in
-    those files too, in whatever case and with whatever spaces. Raises `DataError` where a file is missing, a text is
-    empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
+    those files too, in whatever case, and with whatever accents and spaces. Raises `DataError` where a file is missing,
+    a text is empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
     """
     train = list(_rows(data, "train"))
     labels = _labels_in(data, train)
@@ -89,12 +90,12 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
         if not rows:
             raise DataError(f"{_file(data, split)}: there are no texts in it")
         return rows
-    tested = {_same(text) for text, _ in read("test")} if _has(data, "test") else set()
+    tested = {_same(text) for text, _ in read("test")} if has_part(data, "test") else set()
 
     def untested(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
         return [row for row in rows if _same(row[0]) not in tested]
 
-    rows, has_file = read("train"), _has(data, "validation")
+    rows, has_file = read("train"), has_part(data, "validation")
     # Of all rows, so that those that are kept do not depend on what is tested on.
     kept = untested(read("validation") if has_file else _a_part_of_each_label(rows))
     if split == "validation":
@@ -117,8 +118,9 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
 
 
 def _same(text: str) -> str:
-    """Return what is the same of texts that differ in case and spaces alone, as a model may read them."""
-    return " ".join(text.lower().split())
+    """Return what is the same of texts that differ in case, accents and spaces alone, as a model may read them."""
+    letters = unicodedata.normalize("NFKD", text.lower())
+    return " ".join("".join(each for each in letters if not unicodedata.combining(each)).split())
 
 
 def check_unlearned(data: Path, learned: Mapping[str, str]) -> None:
@@ -127,20 +129,20 @@ def check_unlearned(data: Path, learned: Mapping[str, str]) -> None:
     Of another file for training others are kept for validation; what is tested on was left out of the one there was.
     """
     for part in ("train", "validation"):
-        if not _has(data, part) and any(name.startswith(f"{part}.") for name in learned):
+        if not has_part(data, part) and any(name.startswith(f"{part}.") for name in learned):
             raise DataError(
                 f"{data}: the model learned beside a file of {part}, which is not there, so that other texts would be "
                 "validated on now, which it has learned; put it back"
             )
-        for path in [_file(data, part)] if _has(data, part) else []:
+        for path in [_file(data, part)] if has_part(data, part) else []:
             if learned.get(path.name) != sha256_of(path):
                 raise DataError(
                     f"{path}: it is not the file that the model learned from, which may have learned what would be "
                     "validated on now; put that one back"
                 )
-    if not _has(data, "test") or learned.get(_file(data, "test").name) == sha256_of(_file(data, "test")):
+    if not has_part(data, "test") or learned.get(_file(data, "test").name) == sha256_of(_file(data, "test")):
         return
-    known = {_same(_text(row)) for part in ("train", "validation") if _has(data, part) for row in _rows(data, part)}
+    known = {_same(_text(row)) for part in ("train", "validation") if has_part(data, part) for row in _rows(data, part)}
     again = sum(_same(_text(row)) in known for row in _rows(data, "test"))
     if again:
         raise DataError(
@@ -188,20 +190,23 @@ def _file(data: Path, part: str) -> Path:
     return found[0]
 
 
-def _has(data: Path, part: str) -> bool:
+def has_part(data: Path, part: str) -> bool:
+    """Tell whether a folder has a file of its own for a part."""
     return any((data / f"{part}{kind}").exists() for kind in KINDS)
 
 
 def _rows(data: Path, part: str) -> Iterator[Row]:
     path = _file(data, part)
-    return _csv_rows(path) if ".csv" in path.suffixes else read_rows(path)
+    if ".jsonl" in path.suffixes:
+        return read_rows(path)
+    return _table_rows(path, "\t" if ".tsv" in path.suffixes else ",")
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table with commas, quoted as RFC 4180 has it, behind one line of column names."""
+def _table_rows(path: Path, delimiter: str) -> Iterator[Row]:
+    """Yield the rows of a table, quoted as RFC 4180 has it, behind one line of column names."""
     with open_text(path) as file:
         csv.field_size_limit(LONGEST)  # else 131,072 characters, less than other kinds of files may have in a field
-        reader = csv.DictReader(file, strict=True)
+        reader = csv.DictReader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
         try:
             check_columns(path, reader.fieldnames or ())
             for values in reader:
@@ -209,7 +214,9 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 if None in values or None in values.values():
                     raise row.error(f"it has fewer or more fields than columns: {', '.join(reader.fieldnames or ())}")
                 yield row
-        except (csv.Error, UnicodeDecodeError, EOFError, LZMAError) as error:
+        except UnicodeDecodeError as error:
+            raise undecodable(path) from error
+        except (csv.Error, EOFError, LZMAError) as error:
             raise DataError(f"{path}, behind line {reader.line_num}: {error}") from error
 
 

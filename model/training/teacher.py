@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from model.architectures import Transformer
 from model.training.errors import RunError
+from model.training.half import autocast
 from model.training.objectives import Batch, Classify, Contrastive, ScorePairs
 
 
@@ -93,7 +94,7 @@ def _outputs_of(
     batches = objective.batches(batch_tokens, None)
     for indices in tqdm(batches, desc="asking the teacher", unit="batch", dynamic_ncols=True):
         batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        with torch.no_grad(), autocast(device):
             outputs = compute(teacher, batch)
         found.update(zip(indices, outputs.float().cpu(), strict=True))
     return torch.stack([found[row] for row in range(count)])

@@ -162,6 +162,14 @@ def test_a_run_on_other_rows_is_not_resumed(tmp_path: Path) -> None:
         run("finetune-classify-spam", tmp_path, read=lambda _data, _split: rows_of("finetune-classify-spam") * 9)
 
 
+def test_a_file_that_was_changed_is_named_before_what_follows_from_it(begun: Decisions) -> None:
+    then = replace(begun, data={"train.csv": "0", "test.csv": "1"})
+    now = replace(begun, data={"train.csv": "2"}, recipe={**begun.recipe, "epochs": 8.88})
+
+    with pytest.raises(RunError, match=r"begun with the file train\.csv of sha256 0, and now it is 2"):
+        check_unchanged(Path("run"), then, now)
+
+
 def spam(data: Path, split: str, *texts: str) -> None:
     rows = "".join(f"{text}\t{readers.SPAM[place % 2]}\n" for place, text in enumerate(texts))
     write_xz(data / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")

@@ -352,6 +352,17 @@ def test_a_plan_counts_before_anything_is_trained(accumulate: int, tmp_path: Pat
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
+def test_a_plan_of_batches_of_very_different_sizes_is_near_to_the_run(tmp_path: Path) -> None:
+    rows = [("good " * (60 if number % 10 == 0 else 1), number % 2) for number in range(600)]
+    training = training_of("finetune-classify-spam", tmp_path, read=lambda *_: rows, epochs=1, batch_tokens=256)
+    found = plan(training)
+    batches = training.objective.batches(training.recipe.batch_tokens, training.epoch_rng(0))
+    tokens = sum(training.objective.collate(batch)["input_ids"].numel() for batch in batches)
+
+    assert found.tokens == pytest.approx(tokens, rel=0.1)
+    assert found.evaluating_s > 0
+
+
 def test_the_command_line_knows_every_recipe() -> None:
     assert list(RECIPES) == RECIPE_NAMES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_texts_that_differ_in_case_or_spaces_are_the_same(data: Path) -> None:
     assert "the dog was red 28" not in [text for text, _ in validation] and len(validation) == 2
 
 
+def test_texts_that_differ_in_how_accents_are_written_are_the_same(tmp_path: Path) -> None:
+    texts = ["Crème brûlée", "Ein schöner Tag", "niño", "ok", "well"]
+    write_csv(tmp_path, "train", [(text, "ab"[place % 2]) for place, text in enumerate(texts)])
+    write_csv(tmp_path, "test", [(unicodedata.normalize("NFD", texts[0]), "a"), ("Ein schoner Tag", "b")])
+
+    assert [text for text, _ in read_own_texts(tmp_path, "train")] == texts[2:]
+
+
 def test_texts_that_differ_in_signs_are_others(tmp_path: Path) -> None:
     write_csv(tmp_path, "train", [(":-)", "good"), (":-(", "bad"), ("?", "bad"), ("ok", "good")])
     write_csv(tmp_path, "test", [(":-)", "good"), ("?", "bad")])
@@ -158,6 +167,34 @@ def test_tables_of_every_kind_are_read_alike(tmp_path: Path, kind: str) -> None:
         (tmp_path / f"train.{kind}").write_bytes(content.encode())
 
     assert read_own_texts(tmp_path, "train") == [('a, "b"', 0), ("c", 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("tsv", 'text\tlabel\n"say ""hi"""\tone\nd "e" f\ttwo\n'),
+        ("csv", 'text, label\n"say ""hi""", "one"\nd "e" f, two\n'),
+        ("tsv", 'text\tlabel\n"say ""hi"""\tone\n\nd "e" f\ttwo\n\n'),
+        ("jsonl", '{"text": "say \\"hi\\"", "label": "one"}\n\n{"text": "d \\"e\\" f", "label": "two"}\n\n'),
+    ],
+    ids=["quoted fields between TABs", "spaces behind commas", "blank lines", "blank lines of JSON"],
+)
+def test_tables_are_read_as_spreadsheets_and_programs_write_them(tmp_path: Path, kind: str, content: str) -> None:
+    (tmp_path / f"train.{kind}").write_text(content)
+
+    assert read_own_texts(tmp_path, "train") == [('say "hi"', 0), ('d "e" f', 1)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path, kind: str) -> None:
+    separator = "\t" if kind == "tsv" else ","
+    rows = [f"text{separator}label", *(f"a{number}{separator}one" for number in range(1499))]
+    if kind == "jsonl":
+        rows = [json.dumps({"text": f"a{number}", "label": "one"}) for number in range(1500)]
+    (tmp_path / f"train.{kind}").write_bytes("\n".join([*rows, "café", ""]).encode("cp1252"))
+
+    with pytest.raises(DataError, match=r"line 1501: the byte 0xe9 is not UTF-8; save the file as UTF-8"):
+        labels_of(tmp_path)
 
 
 def test_commas_quotes_and_lines_within_a_text_are_the_texts(tmp_path: Path) -> None:
@@ -258,6 +295,9 @@ def test_own_labels_are_learned_exported_measured_and_unpacked(
     run("export", "--run", tmp_path / "again", "--out", tmp_path / "exact", "--precision", "float32")
     assert Manifest.load(tmp_path / "exact").labels == manifest.labels
     assert Manifest.load(tmp_path / "exact").training == manifest.training
+    (data / "test.csv").rename(tmp_path / "test.csv")
+    run("evaluate", tmp_path / "package", "--data", data)  # of what is there
+    assert Manifest.load(tmp_path / "package").evaluation[-1].dataset == "My Letters/validation"
     write_csv(data, "test", [*ROWS[:3], ("the film was good 0", "praise")])
     refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "package"), "--data", str(data)])
     assert isinstance(refused.exception, DataError)
