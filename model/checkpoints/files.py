@@ -109,6 +109,7 @@ def count_numbers(paths: Sequence[Path]) -> dict[str, int]:
                 for tensor in (tensor for name, tensor in header.items() if name != "__metadata__"):
                     counts[tensor["dtype"]] = counts.get(tensor["dtype"], 0) + math.prod(tensor["shape"])
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError):
+                refuse_pointer(path)
                 raise CheckpointError(f"{path}: is no safetensors file; get it again") from None
     return counts
 

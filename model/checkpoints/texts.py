@@ -66,7 +66,7 @@ def with_library(
     if layout is not None and not _labels_texts(config):
         return {**config, "architectures": [VECTORS]}, layout
     stated = of_cross_encoder(folder)
-    return ({**config, CROSS_ENCODER: stated} if stated else config), None
+    return ({**config, CROSS_ENCODER: {**(config.get(CROSS_ENCODER) or {}), **stated}} if stated else config), None
 
 
 def _labels_texts(config: HFConfig) -> bool:

@@ -65,13 +65,16 @@ def _open(path: Path, stack: ExitStack) -> _File:
         return _File(path, tensors, list(tensors))
     except Exception as error:  # whatever a reader of broken files may raise
         refuse_pointer(path)
-        if path.suffix != ".safetensors":  # torch says how to switch off what keeps a pickle from running code
-            raise CheckpointError(
-                f"{path}: cannot be read: it is cut short, or has other objects than tensors; delete it and get it "
-                "again, or a checkpoint with safetensors"
-            ) from None
         raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path}: cannot be read ({error}); delete it and get it again")
+    if isinstance(error, PermissionError | MemoryError):  # of a file that may be whole
+        return CheckpointError(f"{path}: cannot be read ({error})")
+    if path.suffix == ".safetensors":
+        return CheckpointError(f"{path}: cannot be read ({error}); delete it and get it again")
+    # Not in torch's words, which say how to switch off what keeps a pickle from running code.
+    return CheckpointError(
+        f"{path}: cannot be read: it is cut short, or has other objects than tensors; delete it and get it again, or a "
+        "checkpoint with safetensors"
+    )

@@ -94,7 +94,7 @@ def generate(
 def summary(
     name: Annotated[str, typer.Argument(help=f"a size ({', '.join(SIZES)}), or a checkpoint: its folder, or org/name")],
     rows: Annotated[int, typer.Option(min=1, help="rows of the batch")] = 1,
-    length: Annotated[int, typer.Option(min=1, help="tokens a row")] = 16,
+    length: Annotated[int | None, typer.Option(min=1, help="tokens a row; 16 if left out")] = None,
 ) -> None:
     """Print parameters by layer, and the shape after every layer, of a named size or of a checkpoint."""
     from model.summary import summarise
@@ -108,9 +108,9 @@ def summary(
 
         folder, numbers = Packages().describe(name)
         config = stated_config(folder)
-    if length > config.max_positions:
+    if length is not None and config.vision is None and length > config.max_positions:
         raise typer.BadParameter(f"{length} tokens; {name} takes {config.max_positions} at most", param_hint="--length")
-    layers, total = summarise(config, rows, length)
+    layers, total = summarise(config, rows, length or min(16, config.max_positions))
     table = Table("layer", "kind", "shape", "parameters", title=Text(f"{name}: {total:,} parameters"))
     for layer in layers:
         table.add_row(layer.path, layer.kind, " × ".join(map(str, layer.shape)), f"{layer.parameters:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from model.hub.sources import Adapted, Folder, Source, opened
 from model.package.manifest import FILE_NAME, NAME_PATTERN, Manifest, Precision
 
 NEEDED = ("torch", "onnx", "safetensors", "sentencepiece")  # to import; the extra `import` has them
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,11 @@ class Packages:
             files = weight_files(source, allow_pickle=False)
         except CheckpointError:  # what is pickled has no headers, and sizes need no weights
             return source, {}
-        return source, count_numbers(files)
+        try:
+            return source, count_numbers(files)
+        except CheckpointError as error:
+            logger.warning("%s", error)
+            return source, {}
 
     def _opened(self, source: Path | HubName, options: ImportOptions) -> AbstractContextManager[Source]:
         return opened(source, self.hub, base=options.base, allow_pickle=options.allow_pickle)

@@ -32,6 +32,7 @@ TEXTS_A_BATCH = 32  # at most
 LEAST_STEPS = 300  # of a run; few texts are seen more often
 EPOCHS = 4, 100  # least and most
 EVALUATIONS = 12  # of a run
+QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a field, and what is in it
 SHOWN = 5  # labels in a description
 CARD_FIELDS = ("name", "task", "description", "licence", "not_for", "labels")  # of a card, as of a manifest
 
@@ -76,7 +77,7 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     """Read texts with the numbers of their labels.
 
     What is tested on is neither validated nor trained on, and what is validated on is not trained on, if it is in
-    those files too, in whatever case, and with whatever accents and spaces. Raises `DataError` where a file is missing,
+    those files too, in whatever case, and with whatever spaces. Raises `DataError` where a file is missing,
     a text is empty, a label is not one of `train`'s, or nothing is left of one to train or to validate on.
     """
     train = list(_rows(data, "train"))
@@ -118,9 +119,8 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
 
 
 def _same(text: str) -> str:
-    """Return what is the same of texts that differ in case, accents and spaces alone, as a model may read them."""
-    letters = unicodedata.normalize("NFKD", text.lower())
-    return " ".join("".join(each for each in letters if not unicodedata.combining(each)).split())
+    """Return what is the same of texts that differ in case, spaces and how accents are coded alone, as models may."""
+    return " ".join(unicodedata.normalize("NFC", text.lower()).split())
 
 
 def check_unlearned(data: Path, learned: Mapping[str, str]) -> None:
@@ -197,27 +197,46 @@ def has_part(data: Path, part: str) -> bool:
 
 def _rows(data: Path, part: str) -> Iterator[Row]:
     path = _file(data, part)
-    if ".jsonl" in path.suffixes:
-        return read_rows(path)
-    return _table_rows(path, "\t" if ".tsv" in path.suffixes else ",")
+    if ".csv" in path.suffixes:
+        return _csv_rows(path)
+    return _unquoted_rows(path) if ".tsv" in path.suffixes else read_rows(path)
 
 
-def _table_rows(path: Path, delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a table, quoted as RFC 4180 has it, behind one line of column names."""
+def _unquoted_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a table with TABs, of which some programs put fields in quotes and others none."""
+    for row in read_rows(path):
+        yield Row({_unquoted(name): _unquoted(value) for name, value in row.items()}, path, row.line)
+
+
+def _unquoted(field: str) -> str:
+    """Return a field as it was before it was put in quotes, if it is whole in them."""
+    found = QUOTED.fullmatch(field)
+    return found[1].replace('""', '"') if found else field
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a table with commas, quoted as RFC 4180 has it, behind one line of column names.
+
+    Behind a comma there may be a space before the quotes; such a field holds no comma.
+    """
     with open_text(path) as file:
         csv.field_size_limit(LONGEST)  # else 131,072 characters, less than other kinds of files may have in a field
-        reader = csv.DictReader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+        reader = csv.DictReader(file, strict=True)
         try:
-            check_columns(path, reader.fieldnames or ())
+            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+            check_columns(path, reader.fieldnames)
             for values in reader:
                 row = Row(values, path, reader.line_num)
                 if None in values or None in values.values():
                     raise row.error(f"it has fewer or more fields than columns: {', '.join(reader.fieldnames or ())}")
-                yield row
+                # What has the space before its quotes was taken as it is.
+                bare = {name: _unquoted(value.strip()) for name, value in values.items() if value.startswith(" ")}
+                yield Row({**values, **bare}, path, reader.line_num)
         except UnicodeDecodeError as error:
             raise undecodable(path) from error
         except (csv.Error, EOFError, LZMAError) as error:
-            raise DataError(f"{path}, behind line {reader.line_num}: {error}") from error
+            hint = "; a field that begins with a quote ends with one, and the quotes within are doubled"
+            raise DataError(f"{path}, behind line {reader.line_num}: {error}{hint}") from error
 
 
 def _text(row: Row) -> str:

@@ -121,12 +121,16 @@ def _weights_and_sums(logits: Floats, asked: Asked) -> tuple[Floats, Doubles, Do
     The totals are of the tokens that top-k keeps; top-p is a share of them. The likeliest weighs 1, all in single
     precision.
     """
-    weights: Floats = logits - logits.max(axis=-1, keepdims=True)
+    highest = logits.max(axis=-1, keepdims=True)
+    cut = np.flatnonzero((asked.top_k > 0) & (asked.top_k < logits.shape[1])).tolist()
+    for row in cut:
+        highest[row] = np.fmax.reduce(logits[row])  # what is no number is not among the top-k
+    weights: Floats = logits - highest
     with np.errstate(over="ignore"):
         weights *= asked.factors[:, None]
     np.exp(weights, out=weights)
-    for row in np.flatnonzero((asked.top_k > 0) & (asked.top_k < logits.shape[1])).tolist():
-        weights[row] *= _are_top_k(logits[row], int(asked.top_k[row]))
+    for row in cut:
+        weights[row] = np.where(_are_top_k(logits[row], int(asked.top_k[row])), weights[row], 0)
     sums = column_sums(weights)
     totals: Doubles = sums.sum(axis=-1)
     if asked.min_p.any():

@@ -134,6 +134,17 @@ def test_a_checkpoint_has_a_summary_too(checkpoints: Path) -> None:
     assert "numbers of type F32" in output
 
 
+def test_a_summary_needs_no_weights_and_says_what_is_in_their_place(
+    checkpoints: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "cloned"
+    shutil.copytree(checkpoints / "gpt2", folder)
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+
+    assert "decoder.blocks.0" in run("summary", folder)
+    assert "is a pointer of Git LFS" in caplog.text
+
+
 def test_a_summary_counts_an_output_matrix_that_the_configuration_says_is_the_models_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

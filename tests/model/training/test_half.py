@@ -22,9 +22,7 @@ from model.training.optimizer import orthogonalised
         ("", False),
     ],
 )
-def test_a_processor_computes_in_halves_where_it_multiplies_them(
-    tmp_path: Path, flags: str, expected: bool
-) -> None:
+def test_a_processor_computes_in_halves_where_it_multiplies_them(tmp_path: Path, flags: str, expected: bool) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(f"model name\t: a processor\n{flags}\n")
 

@@ -93,7 +93,7 @@ def test_texts_that_differ_in_how_accents_are_written_are_the_same(tmp_path: Pat
     write_csv(tmp_path, "train", [(text, "ab"[place % 2]) for place, text in enumerate(texts)])
     write_csv(tmp_path, "test", [(unicodedata.normalize("NFD", texts[0]), "a"), ("Ein schoner Tag", "b")])
 
-    assert [text for text, _ in read_own_texts(tmp_path, "train")] == texts[2:]
+    assert [text for text, _ in read_own_texts(tmp_path, "train")] == texts[1:]  # other letters are another text
 
 
 def test_texts_that_differ_in_signs_are_others(tmp_path: Path) -> None:
@@ -183,6 +183,18 @@ def test_tables_are_read_as_spreadsheets_and_programs_write_them(tmp_path: Path,
     (tmp_path / f"train.{kind}").write_text(content)
 
     assert read_own_texts(tmp_path, "train") == [('say "hi"', 0), ('d "e" f', 1)]
+
+
+@pytest.mark.parametrize(("kind", "separator"), [("tsv", "\t"), ("csv", ", ")])
+def test_texts_that_only_begin_or_end_with_a_quote_are_taken_as_they_are(
+    tmp_path: Path, kind: str, separator: str
+) -> None:
+    texts = ['"Never mind, she said.', 'What a day it was"', '"Alien" is a good film', 'a "b" c']
+    rows = [f"neg{separator}{text}" for text in texts] if kind == "tsv" else [f"neg{separator}{texts[2]}"]
+    (tmp_path / f"train.{kind}").write_text("\n".join([f"label{separator}text", *rows, f"pos{separator}other", ""]))
+    expected = texts if kind == "tsv" else texts[2:3]
+
+    assert [text for text, _ in read_own_texts(tmp_path, "train")] == [*expected, "other"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])

@@ -225,6 +225,15 @@ def test_our_own_operator_draws_what_numpy_draws(shape: str) -> None:
     assert differ <= count / 1000
 
 
+@by_both
+def test_a_token_without_a_number_is_none_of_a_large_top_k(draw: Draw) -> None:
+    values = logits_of("flat", 1, 5000, 1)
+    values[0, 7] = np.nan
+    drawn = [int(draw(values, [row(top_k=300, seed=seed)])[0]) for seed in range(20)]
+
+    assert 7 not in drawn and len(set(drawn)) > 10
+
+
 def test_our_own_operator_draws_many_rows_on_several_threads_as_it_draws_each_alone() -> None:
     values = logits_of("peaked", 12, 30_011, 6)
     asked: list[dict[str, Any]] = [{"top_p": 0.9}, {}, {"min_p": 0.1}]
