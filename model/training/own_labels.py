@@ -53,7 +53,7 @@ def own_classifier(data: Path) -> Recipe:
         most_texts=TEXTS_A_BATCH,
         epochs=epochs,
         warmup_steps=max(1, min(50, steps // 10)),
-        evaluate_every=max(1, steps // EVALUATIONS),
+        evaluations=EVALUATIONS,
         starts_from=None,
     )
 
