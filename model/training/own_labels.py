@@ -223,7 +223,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         csv.field_size_limit(LONGEST)  # else 131,072 characters, less than other kinds of files may have in a field
         reader = csv.DictReader(file, strict=True)
         try:
-            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = [_unquoted(name.strip()) for name in reader.fieldnames or ()]
             check_columns(path, reader.fieldnames)
             for values in reader:
                 row = Row(values, path, reader.line_num)

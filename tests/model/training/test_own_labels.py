@@ -173,7 +173,7 @@ def test_tables_of_every_kind_are_read_alike(tmp_path: Path, kind: str) -> None:
     ("kind", "content"),
     [
         ("tsv", 'text\tlabel\n"say ""hi"""\tone\nd "e" f\ttwo\n'),
-        ("csv", 'text, label\n"say ""hi""", "one"\nd "e" f, two\n'),
+        ("csv", '"text", "label"\n"say ""hi""", "one"\nd "e" f, two\n'),
         ("tsv", 'text\tlabel\n"say ""hi"""\tone\n\nd "e" f\ttwo\n\n'),
         ("jsonl", '{"text": "say \\"hi\\"", "label": "one"}\n\n{"text": "d \\"e\\" f", "label": "two"}\n\n'),
     ],
