@@ -35,7 +35,9 @@ def likeliest_allowed(
         log_probabilities, ids = likeliest(changed, count)
         for place, row in states.items():
             if not row.constraints.renormalize:
-                log_probabilities[place] = changed[place, ids[place]] - totals[place]
+                shares = changed[place, ids[place]] - totals[place]
+                # Where there are fewer tokens than asked for, ids tell of none.
+                log_probabilities[place] = np.where(np.isneginf(log_probabilities[place]), -np.inf, shares)
     for place, row in states.items():
         if (token := row.forced()) is not None:
             log_probabilities[place], ids[place] = _certain(token, log_probabilities.shape[1])

@@ -21,7 +21,7 @@ from service.engine.drawing import draw
 from service.engine.isolation import Failure, as_exception
 from service.engine.logits_processors import Logits
 from service.engine.logprobs import SampledToken, scored
-from service.engine.passes import Passes
+from service.engine.passes import NUMPY, Passes
 from service.engine.sampling import sample, settled
 from service.engine.sampling_params import Row
 from service.engine.sequence import Sampling, Search, Sequence
@@ -29,6 +29,8 @@ from service.engine.session import Session
 from service.engine.shortlist import draw_from, length_for, temperature_of
 
 logger = logging.getLogger(__name__)
+
+CANDIDATES = ["log_probabilities", "ids"]  # what a package's graph of that name has found
 
 
 class StepLogits(Protocol):
@@ -50,7 +52,8 @@ class HostLogits:
     """Logits in the processor's memory, (slots, V) float32."""
 
     def __init__(self, values: Logits, candidates: Session, passes: Passes) -> None:
-        self._values, self._candidates, self._passes = values, candidates, passes
+        self._values, self._passes = values, passes
+        self._likeliest = partial(_likeliest, candidates, passes)
 
     def sample(self, slots: abc.Sequence[int], rows: abc.Sequence[Row]) -> list[SampledToken]:
         """Choose a token for each of some slots."""
@@ -60,7 +63,7 @@ class HostLogits:
         self, slots: abc.Sequence[int], states: Mapping[int, ConstraintState], count: int
     ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
-        return likeliest_allowed(self._rows(slots), states, count, partial(_likeliest, self._candidates), self._passes)
+        return likeliest_allowed(self._rows(slots), states, count, self._likeliest, self._passes)
 
     def _rows(self, slots: abc.Sequence[int]) -> Logits:
         """Return the logits of some slots, without a copy where they are consecutive."""
@@ -78,6 +81,7 @@ class DeviceLogits:
         self, values: DeviceArray, rows: int, graphs: DeviceGraphs, candidates: Session, passes: Passes
     ) -> None:
         self._graphs, self._candidates, self._passes = graphs, candidates, passes
+        self._likeliest = partial(_likeliest, candidates, passes)
         self._vocab_size = values.shape[-1]
         self._view = values.view(shape=(rows, self._vocab_size))
 
@@ -121,9 +125,7 @@ class DeviceLogits:
     ) -> tuple[Array, Array]:
         """Return each slot's likeliest continuations."""
         if states:
-            return likeliest_allowed(
-                self._host_rows(slots), states, count, partial(_likeliest, self._candidates), self._passes
-            )
+            return likeliest_allowed(self._host_rows(slots), states, count, self._likeliest, self._passes)
         count = min(count, self._vocab_size)
         there = self._graphs.gather_logits(self._view, np.array(slots))
         log_probabilities = np.empty((len(slots), count), np.float32)
@@ -139,10 +141,14 @@ class DeviceLogits:
         return self._graphs.logits(self._view, np.array(slots))
 
 
-def _likeliest(candidates: Session, logits: Logits, count: int) -> tuple[Array, Array]:
-    inputs = {"logits": logits, "count": np.array([min(count, logits.shape[-1])])}
-    log_probabilities, ids = candidates.run(inputs, ["log_probabilities", "ids"])
-    return log_probabilities, ids
+def _likeliest(candidates: Session, passes: Passes, logits: Logits, count: int) -> tuple[Array, Array]:
+    """Return the likeliest continuations, by our own operators where there are some, else by the package's graph."""
+    count = min(count, logits.shape[-1])
+    if passes is NUMPY:
+        log_probabilities, ids = candidates.run({"logits": logits, "count": np.array([count])}, CANDIDATES)
+        return log_probabilities, ids
+    best, ids = passes.likeliest(logits, [count] * len(logits))
+    return (best - passes.log_totals(logits)).astype(np.float32), ids
 
 
 def _tokens_needed(row: Row) -> int | None:
