@@ -143,7 +143,8 @@ def check_columns(path: Path, names: Sequence[str]) -> None:
 def _fields(line: str, columns: list[str]) -> dict[str, str]:
     fields = line.rstrip("\r\n").split("\t")
     if len(fields) != len(columns):
-        raise ValueError(f"{len(fields)} fields between TABs; the columns are {', '.join(columns)}")
+        hint = "; a field holds no TAB and no line end, in quotes or not" if '"' in line else ""
+        raise ValueError(f"{len(fields)} fields between TABs; the columns are {', '.join(columns)}{hint}")
     return dict(zip(columns, fields, strict=True))
 
 

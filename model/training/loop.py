@@ -178,7 +178,7 @@ class Training:
                     shown = {"loss": f"{loss:.3f}", "epoch": f"{self.epoch}"}
                     progress.set_postfix({**shown, **(report(self) if report else {})})
                     self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
-                if self.step % self.evaluate_every == 0 or is_last:
+                if self.step % self.recipe.evaluate_every == 0 or is_last:
                     self._keep_if_best()
                 if self.is_finished or self.seconds - self.saved >= self.recipe.checkpoint_seconds:
                     self.run.draw(self.objective.metric)  # before, as nobody draws for a run that is finished
@@ -243,12 +243,6 @@ class Training:
 
     def _frozen(self) -> Transformer:
         return copy.deepcopy(self.model).requires_grad_(False)
-
-    @property
-    def evaluate_every(self) -> int:
-        """The steps between two evaluations."""
-        count = self.recipe.evaluations
-        return self.recipe.evaluate_every if count is None else -(-self.total_steps // count)
 
     @property
     def learned(self) -> Transformer:

@@ -53,7 +53,7 @@ def own_classifier(data: Path) -> Recipe:
         most_texts=TEXTS_A_BATCH,
         epochs=epochs,
         warmup_steps=max(1, min(50, steps // 10)),
-        evaluations=EVALUATIONS,
+        evaluate_every=max(1, steps // EVALUATIONS),
         starts_from=None,
     )
 
@@ -195,7 +195,7 @@ def has_part(data: Path, part: str) -> bool:
     return any((data / f"{part}{kind}").exists() for kind in KINDS)
 
 
-def _rows(data: Path, part: str) -> Iterator[Row]:
+def _rows(data: Path, part: str) -> Iterable[Row]:
     path = _file(data, part)
     if ".csv" in path.suffixes:
         return _csv_rows(path)
@@ -214,14 +214,23 @@ def _unquoted(field: str) -> str:
     return found[1].replace('""', '"') if found else field
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a table with commas, quoted as RFC 4180 has it, behind one line of column names.
+def _csv_rows(path: Path) -> list[Row]:
+    """Return the rows of a table with commas, quoted as RFC 4180 has it, behind one line of column names.
 
-    Behind a comma there may be a space before the quotes; such a field holds no comma.
+    Behind a comma there may be a space before the quotes, which are then either the field's or within a text.
     """
+    try:
+        return list(_csv_rows_as(path, skips_spaces=True))
+    except DataError as error:
+        if not isinstance(error.__cause__, csv.Error):
+            raise
+    return list(_csv_rows_as(path, skips_spaces=False))
+
+
+def _csv_rows_as(path: Path, *, skips_spaces: bool) -> Iterator[Row]:
     with open_text(path) as file:
         csv.field_size_limit(LONGEST)  # else 131,072 characters, less than other kinds of files may have in a field
-        reader = csv.DictReader(file, strict=True)
+        reader = csv.DictReader(file, skipinitialspace=skips_spaces, strict=True)
         try:
             reader.fieldnames = [_unquoted(name.strip()) for name in reader.fieldnames or ()]
             check_columns(path, reader.fieldnames)

@@ -84,7 +84,7 @@ def _seconds_of_evaluations(training: Training) -> float:
         for each in some:
             validation.score(training.learned.eval(), training.to_device(validation.collate(each)))
     training.learned.train()
-    evaluations = -(-training.total_steps // training.evaluate_every)
+    evaluations = -(-training.total_steps // recipe.evaluate_every)
     return (time.monotonic() - started) / len(some) * len(indices) * evaluations
 
 

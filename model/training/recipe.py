@@ -47,7 +47,6 @@ class Recipe:
     share_of_start: float = 0.0  # what of the weights that are kept is of those it began with, 0 to 1
     checkpoint_seconds: float = 60.0  # between two checkpoints
     evaluate_every: int = 1000  # steps
-    evaluations: int | None = None  # of a run of an unknown length: so many, instead of one every so many steps
     patience: int | None = None  # evaluations without a better figure after which training ends
     seed: int = 1
 

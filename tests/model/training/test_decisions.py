@@ -56,7 +56,6 @@ def other_values() -> list[tuple[str, dict[str, Any], str]]:
         "ema_decay": (0.5, r"ema_decay 0\.99, and now it is 0\.5"),
         "share_of_start": (0.5, r"share_of_start 0\.0, and now it is 0\.5"),
         "evaluate_every": (7, "evaluate_every 30, and now it is 7"),
-        "evaluations": (5, "evaluations None, and now it is 5"),
         "patience": (3, "patience None, and now it is 3"),
         "starts_from": (None, "starts_from pretrain-encoder, and now it is None"),
         "read": (readers.read_topics, "read not there, and now it is read_topics"),  # the tests' own has no name

@@ -352,13 +352,6 @@ def test_a_plan_counts_before_anything_is_trained(accumulate: int, tmp_path: Pat
     assert not (tmp_path / "checkpoint.pt").exists()
 
 
-def test_a_run_of_an_unknown_length_is_evaluated_as_often_as_it_is_asked(tmp_path: Path) -> None:
-    run("finetune-classify-spam", tmp_path, epochs=30, batch_tokens=64, evaluations=4)
-    steps = [int(line["step"]) for line in log_of(tmp_path) if "accuracy" in line]
-
-    assert len(steps) == 4
-
-
 def test_a_plan_of_batches_of_very_different_sizes_is_near_to_the_run(tmp_path: Path) -> None:
     rows = [("good " * (60 if number % 10 == 0 else 1), number % 2) for number in range(600)]
     training = training_of("finetune-classify-spam", tmp_path, read=lambda *_: rows, epochs=1, batch_tokens=256)

@@ -209,6 +209,19 @@ def test_the_line_that_is_not_utf_8_is_named(tmp_path: Path, kind: str) -> None:
         labels_of(tmp_path)
 
 
+def test_behind_a_space_a_quoted_field_holds_commas_and_lines_too(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('label, text\npos, "Good film.\nReally, really."\nneg, "bad, very"\n')
+
+    assert read_own_texts(tmp_path, "train") == [("Good film.\nReally, really.", 1), ("bad, very", 0)]
+
+
+def test_a_field_of_several_lines_between_tabs_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text('text\tlabel\n"line one\nline two"\tpos\n')
+
+    with pytest.raises(DataError, match=r"line 2: 1 fields between TABs; .*; a field holds no TAB and no line end"):
+        labels_of(tmp_path)
+
+
 def test_commas_quotes_and_lines_within_a_text_are_the_texts(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text('label,text\none,"a, ""b""\nc"\ntwo,d\n')
 
