@@ -46,7 +46,7 @@ def plan(training: Training) -> Plan:
     """Count the FLOPs of some of a run's batches, and time some steps; the weights change, nothing is saved."""
     batches = _sampled(training)
     tokens = _tokens_of_run(training, batches)
-    flops = count_flops(training)
+    flops = _flops_of_run(training, batches)
     timed = _spread(batches, TIMED_STEPS)
     float(training.take_step(timed[:1]))  # compiles; read, so that a GPU has done it
     started = time.monotonic()
@@ -65,7 +65,10 @@ def plan(training: Training) -> Plan:
 
 def count_flops(training: Training) -> float:
     """Return the FLOPs of a whole run, counted on some of its batches; nothing changes."""
-    batches = _sampled(training)
+    return _flops_of_run(training, _sampled(training))
+
+
+def _flops_of_run(training: Training, batches: Sequence[Batch]) -> float:
     counted = _spread(batches, COUNTED_BATCHES)
     with FlopCounterMode(display=False) as counter, training.autocast():  # in no more memory than training
         for batch in counted:

@@ -101,7 +101,8 @@ class TokenizerFiles:
         Raises `CheckpointError` for what is no text.
         """
         named = {}
-        for name, token in self._tokens_by_name().items():
+        usual = {name: self.specials.get(name) if (token := self.config.get(name)) is None else token for name in NAMED}
+        for name, token in {**usual, **self._names_of_its_own()}.items():
             content = token.get("content") if isinstance(token, dict) else token
             if token is None:
                 continue
@@ -110,17 +111,15 @@ class TokenizerFiles:
             named[name] = content
         return named
 
-    def _tokens_by_name(self) -> dict[str, Any]:
-        """Return what the files have under each name of a special token, those with names of their own among them."""
+    def _names_of_its_own(self) -> dict[str, Any]:
+        """Return the special tokens whose names no other tokenizer has, such as those around a turn, by these names."""
         own = {
             name: token
             for name, token in self.config.items()
             if name.endswith("_token") and name not in NAMED and (isinstance(token, str) or _is_token(token))
         }
         extra = self.config.get("extra_special_tokens")
-        own |= extra if isinstance(extra, dict) else {}
-        usual = {name: self.specials.get(name) if (token := self.config.get(name)) is None else token for name in NAMED}
-        return {**usual, **own}
+        return own | (extra if isinstance(extra, dict) else {})
 
     @property
     def additional(self) -> list[str]:
@@ -199,7 +198,8 @@ class TokenizerFiles:
 
     def _named_for_a_purpose(self) -> list[str]:
         """Return the special tokens that have names, as the end of text."""
-        return [_content(token) for token in self._tokens_by_name().values() if token]
+        usual = [self.config.get(name) or self.specials.get(name) for name in NAMED]
+        return [_content(token) for token in (*usual, *self._names_of_its_own().values()) if token]
 
     def _named(self) -> list[str]:
         """Return the special tokens that the files name, with a purpose or without."""

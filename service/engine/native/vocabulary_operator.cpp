@@ -89,8 +89,11 @@ OrtStatus* ComputeLikeliest(void*, OrtKernelContext* context) {
 }
 
 // An operator without attributes, and so without a state.
+template <size_t Inputs, size_t Outputs>
 OrtCustomOp Stateless() {
   OrtCustomOp one = Operator();
+  one.GetInputTypeCount = [](const OrtCustomOp*) { return Inputs; };
+  one.GetOutputTypeCount = [](const OrtCustomOp*) { return Outputs; };
   one.GetInputCharacteristic = [](const OrtCustomOp*, size_t) { return INPUT_OUTPUT_REQUIRED; };
   one.CreateKernelV2 = [](const OrtCustomOp*, const OrtApi*, const OrtKernelInfo*, void** created) -> OrtStatus* {
     *created = nullptr;
@@ -103,36 +106,30 @@ OrtCustomOp Stateless() {
 }  // namespace
 
 OrtCustomOp DrawOperator() {
-  OrtCustomOp one = Stateless();
+  OrtCustomOp one = Stateless<6, 1>();
   one.GetName = [](const OrtCustomOp*) { return "Draw"; };
-  one.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 6; };
   one.GetInputType = [](const OrtCustomOp*, size_t place) {
     constexpr ONNXTensorElementDataType kTypes[] = {kFloat, kFloat, kInteger, kDouble, kFloat, kDouble};
     return kTypes[place];
   };
-  one.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
   one.GetOutputType = [](const OrtCustomOp*, size_t) { return kInteger; };
   one.KernelComputeV2 = ComputeDraw;
   return one;
 }
 
 OrtCustomOp LogTotalOperator() {
-  OrtCustomOp one = Stateless();
+  OrtCustomOp one = Stateless<1, 1>();
   one.GetName = [](const OrtCustomOp*) { return "LogTotal"; };
-  one.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
   one.GetInputType = [](const OrtCustomOp*, size_t) { return kFloat; };
-  one.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 1; };
   one.GetOutputType = [](const OrtCustomOp*, size_t) { return kDouble; };
   one.KernelComputeV2 = ComputeLogTotal;
   return one;
 }
 
 OrtCustomOp LikeliestOperator() {
-  OrtCustomOp one = Stateless();
+  OrtCustomOp one = Stateless<3, 2>();
   one.GetName = [](const OrtCustomOp*) { return "Likeliest"; };
-  one.GetInputTypeCount = [](const OrtCustomOp*) -> size_t { return 3; };
   one.GetInputType = [](const OrtCustomOp*, size_t place) { return place == kLogits ? kFloat : kInteger; };
-  one.GetOutputTypeCount = [](const OrtCustomOp*) -> size_t { return 2; };
   one.GetOutputType = [](const OrtCustomOp*, size_t place) { return place == 0 ? kFloat : kInteger; };
   one.KernelComputeV2 = ComputeLikeliest;
   return one;

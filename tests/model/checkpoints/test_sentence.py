@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.read import check_description, read_checkpoint, stated_config
-from model.checkpoints.sentence import PoolingMode, of_cross_encoder, read_layout
+from model.checkpoints.sentence import PoolingMode, read_layout
 from model.package import Embedding, PackageTokenizer
 from model.package.inputs import pad_rows
 from model.package.manifest import TOKENIZER_FILE
@@ -245,49 +245,6 @@ def test_parts_are_within_the_checkpoint(place: str, tmp_path: Path) -> None:
 
 def test_without_a_list_of_modules_there_is_no_layout(tmp_path: Path) -> None:
     assert read_layout(tmp_path) is None
-    assert of_cross_encoder(tmp_path) == {}
-
-
-def test_a_cross_encoder_names_what_makes_scores(tmp_path: Path) -> None:
-    named = {"model_type": "CrossEncoder", "activation_fn": "torch.nn.modules.linear.Identity", "prompts": {}}
-    folder = write(tmp_path, ["Transformer"], config_sentence_transformers=named)
-
-    assert read_layout(folder) is None
-    assert of_cross_encoder(folder) == {"activation_fn": "torch.nn.modules.linear.Identity"}
-
-
-AS_SAVED = {
-    "transformer_task": "sequence-classification",
-    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
-    "module_output_name": "scores",
-}
-
-
-def test_a_cross_encoders_longest_pair_is_read(tmp_path: Path) -> None:
-    named = {"model_type": "CrossEncoder"}
-    saved = {**AS_SAVED, "max_seq_length": 8}
-    folder = write(tmp_path, ["Transformer"], config_sentence_transformers=named, sentence_bert_config=saved)
-
-    assert of_cross_encoder(folder) == {"max_seq_length": 8}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"do_lower_case": True},
-        {"processing_kwargs": {"text": {"add_special_tokens": False}}},
-        {"transformer_task": "feature-extraction"},
-        {"max_seq_length": 0},
-    ],
-    ids=str,
-)
-def test_what_else_would_change_a_cross_encoders_answers_is_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
-    named = {"model_type": "CrossEncoder"}
-    saved = {**AS_SAVED, **settings}
-    folder = write(tmp_path, ["Transformer"], config_sentence_transformers=named, sentence_bert_config=saved)
-
-    with pytest.raises(CheckpointError, match=next(iter(settings))):
-        of_cross_encoder(folder)
 
 
 def test_what_asks_for_nothing_or_changes_no_answer_is_read_over(tmp_path: Path) -> None:
