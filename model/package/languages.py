@@ -17,6 +17,7 @@ NAME = re.compile(r"^[A-Za-z0-9_-]{1,32}\Z")
 Name = Annotated[str, Field(pattern=NAME)]
 REGION = re.compile(r"-([A-Z]{2}|\d{3})\Z")  # at the end of a tag
 MAX_KNOWN = 4096  # tags that are kept with what they mean; requests may ask for any
+NORWEGIAN = ("nb", "no", "nn")  # which few translators tell apart: a model that knows one is asked for it by any
 PARSING = Lock()  # a tag that is looked up must not be forgotten meanwhile
 
 
@@ -72,8 +73,20 @@ class Languages(Part):
     def known_as(self, language: str) -> str | None:
         """Return its own name of a language: the same, or the only one that means the same, as deu_Latn or de_DE de.
 
-        Another region's or script's will do where there is no other: pt-BR for pt.
+        Another region's or script's will do where there is no other: pt-BR for pt. Of several scripts it is the one
+        that is likely by CLDR: zho_Hans for zh. Bokmål stands for Norwegian, and each Norwegian for one that it lacks.
         """
+        if (known := self._surely_known_as(language)) is not None:
+            return known
+        script = likely_script(language)
+        likely = [name for name in self._alike(language, is_common=True)[1] if likely_script(name) == script]
+        if len(likely) == 1:
+            return likely[0]
+        if base_language(language) in NORWEGIAN:
+            return next(filter(None, map(self._surely_known_as, NORWEGIAN)), None)
+        return None
+
+    def _surely_known_as(self, language: str) -> str | None:
         if language in self.names:
             return language
         longer = [name for name in self.names if name.startswith((f"{language}_", f"{language}-"))]
@@ -94,7 +107,9 @@ class Languages(Part):
     @cached_property
     def codes(self) -> dict[str, str]:
         """Its names of languages → the shortest tags that mean these alone: deu_Latn → de."""
-        return {name: next((tag for tag in _tags(name) if self.known_as(tag) == name), name) for name in self.names}
+        return {
+            name: next((tag for tag in _tags(name) if self._surely_known_as(tag) == name), name) for name in self.names
+        }
 
     def sources_for(self, target: str) -> list[str]:
         """Return the languages that it translates into another one, in order."""
@@ -148,6 +163,16 @@ def standard_tag(language: str, *, is_common: bool = False) -> str:
             return standardize_tag(language, macro=is_common)
         except ValueError:
             return language
+
+
+@lru_cache(MAX_KNOWN)
+def likely_script(language: str) -> str:
+    """Return the script that a language is written in, by its name or else likely, by CLDR: Hans for zh."""
+    with PARSING:
+        try:
+            return Language.get(language).maximize().script or ""
+        except ValueError:
+            return ""
 
 
 def base_language(language: str) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import tokenizers
-from tokenizers import Tokenizer
+from tokenizers import PreTokenizedString, Tokenizer
 
 from model.package.clean_up import CleanUp, cleaned_up, raw
 from model.package.encoders import PairText
 from model.package.part import Side
 from model.package.token_bytes import NoBytes, TokenBytes, token_bytes
 
+NOTHING = r"(?!)"  # a pattern that no text has
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
 
 
@@ -167,8 +169,14 @@ class PackageTokenizer:
         assert found is not None, "bug: ids are checked against the vocabulary"
         return found
 
-    def encode(self, text: str, pair: str | None = None, *, adds_special: bool = True) -> Encoding:
-        """Encode a text, or two as one input, with the special tokens that the tokenizer adds, or without."""
+    def encode(self, text: str, pair: str | None = None, *, adds_special: bool = True, plain: bool = False) -> Encoding:
+        """Encode a text, or two as one input, with the special tokens that the tokenizer adds, or without.
+
+        In a single text that is `plain` nothing is a special token, whatever it looks like.
+        """
+        if plain and pair is None and self._looks_special.search(text):
+            found = self._tokenizer.post_process(_plain(self._tokenizer, text), None, adds_special)
+            return Encoding(found.ids, found.type_ids, found)
         if pair is not None and self._pair_text is not None:
             return self._encode_as_one(self._pair_text, text, pair)
         # Unlike encode, encode_batch lets other threads run meanwhile.
@@ -197,7 +205,15 @@ class PackageTokenizer:
 
     def encode_plainly(self, text: str) -> list[int]:
         """Return the ids of a text in which nothing is a special or added token, whatever it looks like."""
-        return _plain_ids(self._tokenizer, text)
+        return _plain(self._tokenizer, text).ids
+
+    @cached_property
+    def _looks_special(self) -> re.Pattern[str]:
+        """What is found in each text that has a special token; in any text where the normalizer decides what is one."""
+        special = [token for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
+        if any(token.normalized for token in special):
+            return re.compile("")
+        return re.compile("|".join(re.escape(token.content) for token in special) or NOTHING)
 
     def added_tokens(self) -> dict[str, tuple[int, bool]]:
         """Return the added tokens: what each stands for in a text → its id, and whether it is a special one."""
@@ -220,13 +236,15 @@ class PackageTokenizer:
         return self._tokenizer.decode(list(ids))
 
 
-def _plain_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def _plain(tokenizer: Tokenizer, text: str) -> tokenizers.Encoding:
+    """Encode as a tokenizer does that knows no added tokens."""
+    parts = PreTokenizedString(text)
     if tokenizer.normalizer is not None:
-        text = tokenizer.normalizer.normalize_str(text)
-    parts = [text]
+        parts.normalize(tokenizer.normalizer.normalize)
     if tokenizer.pre_tokenizer is not None:
-        parts = [part for part, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
-    return [token.id for part in parts for token in tokenizer.model.tokenize(part)]
+        tokenizer.pre_tokenizer.pre_tokenize(parts)
+    parts.tokenize(tokenizer.model.tokenize)
+    return parts.to_encoding()
 
 
 class _Texts(dict[int, str]):
@@ -248,7 +266,7 @@ class _Texts(dict[int, str]):
     @cached_property
     def _anchor(self) -> list[int]:
         """A token to stand before another; none where the vocabulary has no letter."""
-        of_letters = (_plain_ids(self._tokenizer, letter) for letter in "aeo1.")
+        of_letters = (_plain(self._tokenizer, letter).ids for letter in "aeo1.")
         return next((ids[-1:] for ids in of_letters if ids and self._decode(ids[-1:])), [])
 
     def _decode(self, ids: list[int]) -> str:

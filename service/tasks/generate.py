@@ -51,7 +51,9 @@ class Generate:
         self._manifest, self._tokenizer, self._engine = manifest, tokenizer, engine
         self._grammars = grammars
         prompt = manifest.task_prompts.get(task)
-        self._prompts = Prompts(manifest, tokenizer, pool, prompt.prefix if prompt else "", param)
+        # Whoever writes a prompt may write special tokens; whoever sends a text to be summarized means its words.
+        plain = task == "summarize"
+        self._prompts = Prompts(manifest, tokenizer, pool, prompt.prefix if prompt else "", param, plain=plain)
         self._chat = self._prompts.chat
         self._defaults = DecodingDefaults(manifest, task, engine)
 

@@ -42,10 +42,18 @@ class Prompts:
     """Reads the prompts of requests, within the limits of a model."""
 
     def __init__(
-        self, manifest: Manifest, tokenizer: PackageTokenizer, pool: Pool, prefix: str = "", param: str = "prompt"
+        self,
+        manifest: Manifest,
+        tokenizer: PackageTokenizer,
+        pool: Pool,
+        prefix: str = "",
+        param: str = "prompt",
+        *,
+        plain: bool = False,
     ) -> None:
+        """`plain`: whether nothing in a prompt is a special token, whatever it looks like."""
         self._manifest, self._tokenizer, self._pool = manifest, tokenizer, pool
-        self._prefix, self._param = prefix, param
+        self._prefix, self._param, self._plain = prefix, param, plain
         assert manifest.special_ids.start is not None, "bug: a model that generates has a start"
         self._start = manifest.special_ids.start
         self._has_source = "encoder" in manifest.graphs
@@ -121,7 +129,7 @@ class Prompts:
             return row
 
         given = [(self._prefix + text,) for text in texts]
-        return await encode_all(self._pool, permit, self._tokenizer, given, keep)
+        return await encode_all(self._pool, permit, self._tokenizer, given, keep, plain=self._plain)
 
     def _framed(self, ids: list[int]) -> list[int]:
         """Return a text's ids with what stands before or behind them."""

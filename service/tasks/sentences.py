@@ -27,6 +27,13 @@ LETTER = re.compile(r"[^\W\d_]")
 _OF_A_LANGUAGE = re.compile(
     LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
 )
+# What has letters and no words if it stands alone: an address, and the line before or behind a piece of code.
+_ADDRESS = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*://\S+|www\.\S+|[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+)[.,;:!?)]*|(?:```|~~~)[ \t]*[\w+#.-]*",
+    re.IGNORECASE,
+)
+# What begins a line that is quoted, a heading, or an item of a list; not 3., which may be a day: 3. Oktober.
+_MARKER = re.compile(r"(?:>|(?:>|[-*+•·–—]|#{1,6}|[0-9]{1,3}\)|\[[ x]\])[ \t]+)+(?=\S)")
 MAX_NAME_LENGTH = 100  # characters on either side of a mark
 _OF_ADDRESSES = re.compile(r"[/@]|www\.", re.ASCII)
 _NAME_BEHIND = re.compile(r"\.[A-Z]{2,}(?![a-z])")
@@ -42,7 +49,8 @@ _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
 _SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
 _GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # small letters to Python; sentences begin with no others
 # Where a sentence is cut that is too long, best first: behind a mark within it, at white space, anywhere.
-_INNER_ENDS = re.compile(r"(?:[,;:)،؛](?P<gap>\s+)|[、，；：။၊།](?P<no_gap>\s*))(?=\S)")
+_MARKS_WITHOUT_GAP = "、，；：။၊།"
+_INNER_ENDS = re.compile(rf"(?:[,;:)،؛](?P<gap>\s+)|[{_MARKS_WITHOUT_GAP}](?P<no_gap>\s*))(?=\S)")
 # From its first space alone, or a long one would be read over and over.
 _GAPS = re.compile(r"(?<!\s)(?P<gap>\s+)(?=\S)")
 
@@ -81,7 +89,12 @@ def room_for(most: int) -> int:
 
 def cost_of(sentence: str) -> int:
     """Return what a sentence costs: little where it has no words, as it is not translated."""
-    return LINES_PER_SENTENCE if _OF_A_LANGUAGE.search(sentence) else 1
+    return LINES_PER_SENTENCE if has_words(sentence) else 1
+
+
+def has_words(sentence: str) -> bool:
+    """Tell whether there is anything to translate in a sentence; not in a number, nor in an address alone."""
+    return _OF_A_LANGUAGE.search(sentence) is not None and _ADDRESS.fullmatch(sentence) is None
 
 
 def cut(sentence: str, is_short: Callable[[int, int], bool], begin: int = 0) -> list[str]:
@@ -95,6 +108,11 @@ def cut(sentence: str, is_short: Callable[[int, int], bool], begin: int = 0) -> 
     end, start = _middle(sentence)
     first, second = cut(sentence[:end], is_short, begin), cut(sentence[start:], is_short, begin + start)
     return [*first, sentence[end:start], *second]
+
+
+def is_within_word(part: str, language: str) -> bool:
+    """Tell whether `cut` has ended a part of a sentence in a language within a word, where nothing follows it."""
+    return language not in WITHOUT_SPACES and part[-1:] not in _MARKS_WITHOUT_GAP
 
 
 def _middle(sentence: str) -> tuple[int, int]:
@@ -116,20 +134,29 @@ def without_words_kept(
 ) -> tuple[list[str], list[int]]:
     """Return parts as `split` has them, and where they start, with sentences of no language among what stays.
 
-    A translator that learned from sentences makes words of a number or of stars alone. `written` is how such a sentence
-    is written where the parts at odd places stand.
+    A translator that learned from sentences makes words of a number, of stars or of an address alone, and drops the
+    marker of a list or of a quoted line. `written` is how such a thing is written where the parts at odd places stand.
     """
     kept, places = [""], [0]
-    for place, (part, start) in enumerate(zip(parts, starts, strict=True)):
-        has_words = not place % 2 and _OF_A_LANGUAGE.search(part) is not None
-        stays = part if place % 2 else written(part)
-        if has_words and len(kept) == 1:
-            kept, places = [part], [start]
-        elif len(kept) % 2 == has_words:  # behind a sentence what stays, and behind that a sentence
-            kept[-1] += stays
+
+    def keep(part: str, start: int, *, is_sentence: bool) -> None:
+        if is_sentence and kept == [""]:
+            kept[0], places[0] = part, start
+        elif len(kept) % 2 == is_sentence:  # behind a sentence what stays, and behind that a sentence
+            kept[-1] += part
         else:
-            kept.append(part if has_words else stays)
+            kept.append(part)
             places.append(start)
+
+    begins_line = True
+    for place, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        is_sentence = not place % 2 and has_words(part)
+        marker = _MARKER.match(part) if is_sentence and begins_line else None
+        behind = marker.end() if marker is not None and has_words(part[marker.end() :]) else 0
+        if behind:
+            keep(written(part[:behind]), start, is_sentence=False)
+        keep(part[behind:] if place % 2 or is_sentence else written(part), start + behind, is_sentence=is_sentence)
+        begins_line = "\n" in part or (begins_line and not part.strip())
     if len(kept) % 2 == 0:
         kept.append("")
         places.append(starts[-1] + len(parts[-1]))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from itertools import accumulate, chain
+from itertools import accumulate
 
 from model.package import Manifest, PackageTokenizer
 from model.package.languages import base_language
@@ -19,8 +19,16 @@ from service.schemas import TranslateRequest
 from service.schemas.translate import AUTO
 from service.tasks.markup import parts_of, text_of
 from service.tasks.pool import Pool
-from service.tasks.sentences import WITHOUT_SPACES, TooManySentences, cut, split, without_words_kept
-from service.tasks.texts import as_list, check_characters, check_length, encode_all, which
+from service.tasks.sentences import (
+    WITHOUT_SPACES,
+    TooManySentences,
+    cut,
+    has_words,
+    is_within_word,
+    split,
+    without_words_kept,
+)
+from service.tasks.texts import MAX_CHARACTERS_PER_TOKEN, as_list, check_length, encode_all, which
 
 SPECIAL_TOKENS = 4  # around a sentence, at most
 SPARE_AT_CUTS = 8  # where a sentence is cut that is too long
@@ -106,25 +114,45 @@ class Sources:
         if source == request.target:
             return SourceText(source, guess, ["", text], [0, 0])
         parts = (parts_of if is_page else split)(text, base_language(source), most)
-        parts = self._with_long_ones_cut(request, source, parts, IN_SENTENCE + of)
-        starts = list(accumulate(map(len, parts[:-1]), initial=0))
-        if base_language(request.target) not in WITHOUT_SPACES:
-            parts[1:-1:2] = [gap or " " for gap in parts[1:-1:2]]
+        parts, starts = self._with_long_ones_cut(request, source, parts)
         return SourceText(source, guess, *without_words_kept(parts, starts, as_written(request)))
 
-    def _with_long_ones_cut(self, request: TranslateRequest, source: str, parts: list[str], where: str) -> list[str]:
-        """Return parts in which no sentence has more tokens than the model reads: scripts without spaces have such."""
-        pieces = [
-            [part] if place % 2 else self._cut_if_long(request, source, part, where) for place, part in enumerate(parts)
-        ]
-        return list(chain.from_iterable(pieces))
+    def _with_long_ones_cut(
+        self, request: TranslateRequest, source: str, parts: list[str]
+    ) -> tuple[list[str], list[int]]:
+        """Return parts in which no sentence has more tokens than the model reads, and where they start.
 
-    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str, where: str) -> list[str]:
+        Between parts that had no space between them there is one if the target's script has spaces.
+        """
+        language = base_language(source)
+        has_spaces = base_language(request.target) not in WITHOUT_SPACES
+        pieces: list[str] = []
+        starts: list[int] = []
+        start = 0
+        for place, part in enumerate(parts):
+            if place % 2:
+                some, written = [part], [part or " "] if has_spaces else [part]
+            else:
+                some = self._cut_if_long(request, source, part) if has_words(part) else [part]
+                written = list(some)
+                for gap in range(1, len(some), 2) if has_spaces else ():
+                    written[gap] = some[gap] or ("" if is_within_word(some[gap - 1], language) else " ")
+            starts += accumulate(map(len, some[:-1]), initial=start)
+            start += sum(map(len, some))
+            pieces += written
+        return pieces, starts
+
+    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str) -> list[str]:
         limit, prefix = self._manifest.limits.max_input_tokens, self._languages.prefix_of(source, request.target)
         if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # tokens have a byte, but for rare ligatures
             return [sentence]
-        check_characters(sentence, limit, "input", where)
-        encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special)
+        most = limit * MAX_CHARACTERS_PER_TOKEN
+        if len(sentence) > most:  # encoded in parts
+            pieces: list[str] = []
+            for place, part in enumerate(cut(sentence, lambda begin, end: end - begin <= most)):
+                pieces += [part] if place % 2 else self._cut_if_long(request, source, part)
+            return pieces
+        encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special, plain=True)
         tokens = len(self._source_of(encoding.ids, source, request.target))
         if tokens <= limit:
             return [sentence]
@@ -176,7 +204,9 @@ class Sources:
             return ids
 
         special = self._adds_special
-        return await encode_all(self._pool, permit, self._tokenizer, texts_behind, keep, adds_special=special)
+        return await encode_all(
+            self._pool, permit, self._tokenizer, texts_behind, keep, adds_special=special, plain=True
+        )
 
 
 def as_written(request: TranslateRequest) -> Callable[[str], str]:

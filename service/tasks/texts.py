@@ -41,15 +41,18 @@ async def encode_all(
     keep: Callable[[int, Encoding], Kept],
     *,
     adds_special: bool = True,
+    plain: bool = False,
 ) -> list[Kept]:
-    """Encode inputs of one text or two, a few at a time.
+    """Encode inputs of one text or two, a few at a time; `plain` as `PackageTokenizer.encode` has it.
 
     `keep` is called in the thread with each input's place and encoding, and returns what is kept of it: an encoding has
     hundreds of bytes a token, and what `keep` raises for one that is too long ends the work on the others.
     """
     kept: list[Kept] = []
     for size, some in _pieces(inputs, tokenizer.fixed_characters):
-        kept += await pool.run(permit, size, _encode, tokenizer, some, len(kept), keep, adds_special=adds_special)
+        kept += await pool.run(
+            permit, size, _encode, tokenizer, some, len(kept), keep, adds_special=adds_special, plain=plain
+        )
     return kept
 
 
@@ -60,9 +63,11 @@ def _encode(
     keep: Callable[[int, Encoding], Kept],
     *,
     adds_special: bool,
+    plain: bool,
 ) -> list[Kept]:
     return [
-        keep(place, tokenizer.encode(*texts, adds_special=adds_special)) for place, texts in enumerate(inputs, first)
+        keep(place, tokenizer.encode(*texts, adds_special=adds_special, plain=plain))
+        for place, texts in enumerate(inputs, first)
     ]
 
 

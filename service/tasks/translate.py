@@ -106,7 +106,7 @@ class Translate:
             if output is not None:
                 most = request.max_tokens or self._manifest.limits.max_positions
                 check_characters(output, most, "output")
-                ids = [*self._forced_of(request), *self._tokenizer.encode(output, adds_special=False).ids]
+                ids = [*self._forced_of(request), *self._tokenizer.encode(output, adds_special=False, plain=True).ids]
                 check_length(len(ids), most, "output")
             else:
                 async with aclosing(self._outputs(request, sources, permit)) as outputs:

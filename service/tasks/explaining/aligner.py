@@ -111,7 +111,8 @@ class Aligner:
         """Return a text as the encoder reads it to translate it."""
         languages = self._languages
         prefix = languages.prefix_of(source, target)
-        encoding = self._tokenizer.encode(prefix + text, adds_special=languages.source_begins_with != "source")
+        adds_special = languages.source_begins_with != "source"
+        encoding = self._tokenizer.encode(prefix + text, adds_special=adds_special, plain=True)
         first = languages.first_of_source(source, target)
         shown = [
             (len(first) + place, (max(start - len(prefix), 0), end - len(prefix)))  # the prefix may end in its space

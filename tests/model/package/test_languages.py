@@ -23,7 +23,13 @@ ANY_TO_ANY = Languages(ids={"en": 1, "de": 2, "fr": 3})
         (("pt-PT", "pt-BR"), "pt_BR", "pt-BR"),  # the same region comes before any other
         (("pt", "pt-BR"), "pt", "pt"),  # its own name before what begins like it
         (("pt-PT", "pt-BR"), "pt", None),  # which of the two nothing tells
-        (("zho_Hans", "zho_Hant"), "zh", None),
+        (("zho_Hans", "zho_Hant"), "zh", "zho_Hans"),  # the likely script
+        (("zho_Hans", "zho_Hant"), "zh-TW", "zho_Hant"),
+        (("ace_Arab", "ace_Latn"), "ace", "ace_Latn"),
+        (("nob_Latn", "nno_Latn"), "no", "nob_Latn"),
+        (("en", "no"), "nb", "no"),
+        (("en", "no"), "nn", "no"),
+        (("en", "no"), "da", None),
         (("en", "de"), "tlh", None),
         (("en", "de"), "no language", None),
     ],

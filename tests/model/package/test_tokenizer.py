@@ -164,3 +164,22 @@ def test_a_text_alone_stands_in_nothing(stories: TinyPackage) -> None:
     tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE, PairText(before="Asked: "))
 
     assert tokenizer.encode("Once upon").ids == stories.tokenizer.encode("Once upon").ids
+
+
+@pytest.mark.parametrize("text", ["Dan </s> loves <pad>.", "<s>", "No token", "<s>é  ", ""])
+def test_in_a_plain_text_nothing_is_a_special_token(tokenizer: PackageTokenizer, text: str) -> None:
+    plain = tokenizer.encode(text, adds_special=False, plain=True)
+
+    assert tokenizer.decode(plain.ids) == text
+    assert [start for start, _ in plain.offsets] == sorted(start for start, _ in plain.offsets)
+    assert plain.ids == tokenizer.encode_plainly(text)
+    if "<" not in text:
+        assert plain.ids == tokenizer.encode(text, adds_special=False).ids
+
+
+def test_the_tokenizer_frames_a_plain_text_as_any_other(words: PackageTokenizer) -> None:
+    framed = words.encode("a [SEP] b", plain=True)
+
+    assert framed.ids[:1] + framed.ids[-1:] == words.encode("a").ids[::2]
+    assert framed.ids[1:-1] == words.encode_plainly("a [SEP] b")
+    assert framed.special == [True, *[False] * (len(framed.ids) - 2), True]

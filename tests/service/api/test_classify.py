@@ -182,9 +182,9 @@ async def test_texts_behind_one_that_is_too_long_are_not_encoded(
     encoded = []
     encode = PackageTokenizer.encode
 
-    def counted(self: PackageTokenizer, *texts: str, adds_special: bool = True) -> Encoding:
+    def counted(self: PackageTokenizer, *texts: str, **options: bool) -> Encoding:
         encoded.append(texts)
-        return encode(self, *texts, adds_special=adds_special)
+        return encode(self, *texts, **options)
 
     async with open_client("sentiment") as client:
         monkeypatch.setattr(PackageTokenizer, "encode", counted)

@@ -102,7 +102,7 @@ async def test_sentences_are_translated_each_on_its_own_and_joined(client: Clien
     assert both["translations"] == [f"{one['translations'][0]}  {two['translations'][0]}\n"]
 
 
-@pytest.mark.parametrize("sentence", ["Dan loves ice cream, " * 20, "x" * 200, "漢字" * 60])
+@pytest.mark.parametrize("sentence", ["Dan loves ice cream, " * 20, "x" * 200, "漢字" * 60, "x" * 9000])
 async def test_a_sentence_that_is_longer_than_the_model_reads_is_translated_in_parts(
     client: Client, sentence: str
 ) -> None:

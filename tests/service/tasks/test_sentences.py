@@ -48,6 +48,16 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
         ("５。", ["５。"]),
         ("٤٢", ["٤٢"]),
         ("★ 🙂", ["", "★ 🙂", ""]),
+        ("https://example.com/docs/index.html", ["", "https://example.com/docs/index.html", ""]),
+        ("Ask\njohn.doe@example.com.\nSoon.", ["Ask", "\njohn.doe@example.com.\n", "Soon."]),
+        ("```python\nGo.", ["", "```python\n", "Go."]),
+        ("See www.example.com now.", ["See www.example.com now."]),
+        (
+            "> > Is it so?\n- [x] Buy milk\n3) Go",
+            ["", "&gt; &gt; ", "Is it so?", "\n- [x] ", "Buy milk", "\n3) ", "Go"],
+        ),
+        ("# Title\n-5 dogs", ["", "# ", "Title", "\n", "-5 dogs"]),
+        ("I like it - a lot. - Really?", ["I like it - a lot.", " ", "- Really?"]),
     ],
 )
 def test_sentences_without_a_letter_stay_as_they_are(text: str, kept: list[str]) -> None:
@@ -56,7 +66,9 @@ def test_sentences_without_a_letter_stay_as_they_are(text: str, kept: list[str])
     found, places = without_words_kept(parts, starts, partial(escape, quote=False))
 
     assert found == kept
-    assert places == [len("".join(found[:place]).replace("&lt;", "<")) for place in range(len(found))]
+    assert places == [
+        len("".join(found[:place]).replace("&lt;", "<").replace("&gt;", ">")) for place in range(len(found))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from service.languages import Detector, english_name
 from service.schemas import Detected, TranslateRequest, TranslateResponse
 
 UNKNOWN = DetectedLanguage(confidence=0, language="auto")
+OLDER_CODES = {"pb": "pt-BR", "zt": "zh-Hant"}  # of LibreTranslate before 1.6, for what no other code meant there
 LEAST = 1.0  # per cent: a language that is less likely is not told
 
 
@@ -31,22 +32,26 @@ async def translate(calls: Calls, request: LibreTranslateRequest) -> LibreTransl
             TranslateRequest,
             model=request.model,
             input=request.q,
-            source=request.source,
-            target=request.target,
+            source=OLDER_CODES.get(request.source, request.source),
+            target=OLDER_CODES.get(request.target, request.target),
             format=request.format,
             n_best=1 + request.alternatives,
         )
         answer = await calls.answer_as(TranslateResponse, asked, "translate")
     codes = _codes(calls)
     detected = None if answer.detected is None else [_detected(each, codes) for each in answer.detected]
+    alternatives = answer.alternatives and [
+        list(dict.fromkeys([best, *others]))[1:]  # as there, no text twice
+        for best, others in zip(answer.translations, answer.alternatives, strict=True)
+    ]
     if isinstance(request.q, str):
         return LibreTranslateResponse(
             translatedText=answer.translations[0],
             detectedLanguage=detected and detected[0],
-            alternatives=answer.alternatives and answer.alternatives[0],
+            alternatives=alternatives and alternatives[0],
         )
     return LibreTranslateResponse(
-        translatedText=answer.translations, detectedLanguage=detected, alternatives=answer.alternatives
+        translatedText=answer.translations, detectedLanguage=detected, alternatives=alternatives
     )
 
 
@@ -56,7 +61,7 @@ def _codes(calls: Calls) -> Mapping[str, str]:
 
 
 def _detected(found: Detected | None, codes: Mapping[str, str]) -> DetectedLanguage:
-    if found is None:
+    if found is None or not found.score:
         return UNKNOWN
     return DetectedLanguage(confidence=_percent(found.score), language=codes.get(found.language, found.language))
 
@@ -72,7 +77,7 @@ async def detect(calls: Calls, request: DetectRequest) -> list[DetectedLanguage]
     names = dict.fromkeys(name for known in known_languages(calls) for name in known.names)
     guesses = await asyncio.to_thread(lambda: Detector(names).guesses(request.q))
     codes = _codes(calls)
-    found = [DetectedLanguage(confidence=_percent(guess.score), language=codes[guess.language]) for guess in guesses]
+    found = [_detected(Detected(language=guess.language, score=guess.score), codes) for guess in guesses]
     return [each for place, each in enumerate(found) if place == 0 or each.confidence >= LEAST]
 
 
