@@ -72,7 +72,8 @@ class TranslateResponse(Response):
     model: str
     translations: list[str]
     alternatives: list[list[str]] | None = Field(
-        None, description="of each text the next best, where n_best asks for it; the last again where there are no others"
+        None,
+        description="of each text the next best, where n_best asks for it; the last again where there are no others",
     )
     detected: list[Detected | None] | None = Field(
         None,

@@ -114,15 +114,16 @@ class Sources:
         if source == request.target:
             return SourceText(source, guess, ["", text], [0, 0])
         parts = (parts_of if is_page else split)(text, base_language(source), most)
-        parts, starts = self._with_long_ones_cut(request, source, parts)
+        parts, starts = self._with_long_ones_cut(request, source, parts, most)
         return SourceText(source, guess, *without_words_kept(parts, starts, as_written(request)))
 
     def _with_long_ones_cut(
-        self, request: TranslateRequest, source: str, parts: list[str]
+        self, request: TranslateRequest, source: str, parts: list[str], most: int
     ) -> tuple[list[str], list[int]]:
         """Return parts in which no sentence has more tokens than the model reads, and where they start.
 
-        Between parts that had no space between them there is one if the target's script has spaces.
+        Between parts that had no space between them there is one if the target's script has spaces. Raises
+        `TooManySentences` as soon as a sentence has become more than `most`.
         """
         language = base_language(source)
         has_spaces = base_language(request.target) not in WITHOUT_SPACES
@@ -133,7 +134,7 @@ class Sources:
             if place % 2:
                 some, written = [part], [part or " "] if has_spaces else [part]
             else:
-                some = self._cut_if_long(request, source, part) if has_words(part) else [part]
+                some = self._cut_if_long(request, source, part, most) if has_words(part) else [part]
                 written = list(some)
                 for gap in range(1, len(some), 2) if has_spaces else ():
                     written[gap] = some[gap] or ("" if is_within_word(some[gap - 1], language) else " ")
@@ -142,7 +143,7 @@ class Sources:
             pieces += written
         return pieces, starts
 
-    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str) -> list[str]:
+    def _cut_if_long(self, request: TranslateRequest, source: str, sentence: str, at_most: int) -> list[str]:
         limit, prefix = self._manifest.limits.max_input_tokens, self._languages.prefix_of(source, request.target)
         if len((prefix + sentence).encode()) + SPECIAL_TOKENS <= limit:  # tokens have a byte, but for rare ligatures
             return [sentence]
@@ -150,7 +151,9 @@ class Sources:
         if len(sentence) > most:  # encoded in parts
             pieces: list[str] = []
             for place, part in enumerate(cut(sentence, lambda begin, end: end - begin <= most)):
-                pieces += [part] if place % 2 else self._cut_if_long(request, source, part)
+                pieces += [part] if place % 2 else self._cut_if_long(request, source, part, at_most)
+                if len(pieces) > 2 * at_most:
+                    raise TooManySentences
             return pieces
         encoding = self._tokenizer.encode(prefix + sentence, adds_special=self._adds_special, plain=True)
         tokens = len(self._source_of(encoding.ids, source, request.target))

@@ -205,6 +205,7 @@ async def test_a_page_learns_what_it_has_to_know(client: Client) -> None:
         ("/translate", {"q": DAN, "target": "sv", "format": "pdf"}, 400, "format: Input should be"),
         ("/translate", {"q": DAN, "target": "sv", "alternatives": 99}, 400, "alternatives"),
         ("/translate", {"q": "Hi! " * 1025, "target": "sv"}, 413, "q has more than 1024 sentences"),
+        ("/translate", {"q": "ho " * 99_000, "source": "en", "target": "sv"}, 413, "q has more than 1024 sentences"),
         ("/translate", {"q": [DAN] * 300, "target": "sv"}, 413, "q asks for 300 answers"),
         ("/detect", {"q": ["a"]}, 400, "q: Input should be a valid string"),
         ("/detect", {}, 400, "q: Field required"),
