@@ -27,6 +27,7 @@ from model.package.template_bounds import (
     MAX_FACTOR,
     MAX_PRODUCT,
     WIDE_PERCENT,
+    TooLongText,
     TooMuch,
     bounded,
     bounded_filter,
@@ -37,7 +38,7 @@ from model.package.template_bounds import (
     look_at_the_clock,
 )
 
-__all__ = ["MARK", "ChatTemplate", "TemplateError", "TooMuch", "compiled", "literals", "render"]
+__all__ = ["MARK", "ChatTemplate", "TemplateError", "TooLongText", "TooMuch", "compiled", "literals", "render"]
 
 MARK = "\U000f0000"  # a character for private use, which may stand in rendered values and means nothing to a template
 
@@ -85,7 +86,7 @@ def render(template: Template, values: Mapping[str, Any], *, seconds: float, cha
                 pieces.append(piece)
                 length += len(piece)
                 if length > characters:
-                    raise TooMuch(f"the text has more than {characters} characters")
+                    raise TooLongText(f"the text has more than {characters} characters")
     except (TemplateError, TooMuch):
         raise
     except Exception as error:  # what a template does to values it was not written for: any error of Python's

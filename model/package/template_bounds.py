@@ -27,6 +27,10 @@ class TooMuch(Exception):
     """Rendering took too long, or made too long a text."""
 
 
+class TooLongText(TooMuch):
+    """Rendering made a longer text than it may."""
+
+
 class _Bounds(NamedTuple):
     """Of a rendering: the time of this thread's processor at which it ends, and how long any text of it may be."""
 

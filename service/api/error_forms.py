@@ -107,14 +107,15 @@ class ErrorForm:
         return next((self.statuses[kind] for kind in type(error).__mro__ if kind in self.statuses), error.status)
 
 
-# What clients that have other models to turn to look for: litellm in the message, LangChain's in the code.
+# What clients that have other models to turn to look for: LangChain and litellm in the message, others in the code.
 _OPENAI_CODES: Mapping[type[ServiceError], str] = {
     TooLong: "context_length_exceeded",
     UnknownModel: "model_not_found",
     NoModel: "model_not_found",
     Unauthorized: "invalid_api_key",
 }
-_TOO_LONG = "This model's maximum context length is exceeded: "
+# OpenAI's client shows nothing but the message, in which LangChain looks for the code.
+_TOO_LONG = "This model's maximum context length is exceeded (context_length_exceeded): "
 
 
 def _openai(error: ServiceError) -> dict[str, Any]:

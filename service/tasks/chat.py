@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from model.package import ChatTemplate, PackageTokenizer
-from model.package.chat import MARK, TemplateError, TooMuch, compiled, literals, render
+from model.package.chat import MARK, TemplateError, TooLongText, TooMuch, compiled, literals, render
 from service.errors import InvalidRequest, TooLong
 from service.schemas import GenerateRequest, Message
 from service.tasks.reasoning import CLOSING, OPENING, TAIL, Reasoning
@@ -41,7 +41,7 @@ class Chat:
         self._template, self._tokens, self._tokenizer = compiled(template.source), template.tokens, tokenizer
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
-        self._takes_tools = "tools" in of_tools
+        self._takes_tools = "tools" in of_tools and Trial(self._tools_template, self._tokens, True).may_show_tools()
         trial = Trial(self._tools_template, self._tokens, self._takes_tools)
         self._call_form = CallForm.of(trial) if "tool_calls" in of_tools else CallForm()
         written = literals(template.source) + literals(of_tools)
@@ -88,7 +88,7 @@ class Chat:
         assert request.messages is not None
         self._check_tools(request)
         characters = limit * MAX_CHARACTERS_PER_TOKEN
-        neutral = _Neutral(characters)
+        neutral = _Neutral(limit)
         values = {
             **self._tokens,
             **self._values(request.chat_template_kwargs, neutral),
@@ -100,6 +100,8 @@ class Chat:
         try:
             template = self._tools_template if request.tools else self._template
             text = render(template, values, seconds=SECONDS, characters=characters)
+        except TooLongText:
+            raise _too_long(limit) from None
         except TooMuch as error:
             raise InvalidRequest(f"messages: the chat template was stopped: {error}", "messages") from None
         except TemplateError as error:
@@ -118,6 +120,8 @@ class Chat:
     def _message(self, message: Message, neutral: _Neutral) -> dict[str, Any]:
         tokens = self._specials if message.role == ASSISTANT else self._controls
         fields = {name: value for name, value in message.model_dump().items() if value is not None}
+        if fields.get("tool_calls") == []:  # templates ask whether there are calls by whether the name is there
+            del fields["tool_calls"]
         if message.content is not None:
             fields["content"] = message.text()
         if message.role == DEVELOPER and not self._knows_developers:
@@ -227,10 +231,10 @@ class _Tokens:
 
 
 class _Neutral:
-    """Marks what looks like control tokens in all that a client sent, up to so many characters in all."""
+    """Marks what looks like control tokens in all that a client sent, up to what `limit` tokens may have."""
 
-    def __init__(self, characters: int) -> None:
-        self._limit = self._left = characters
+    def __init__(self, limit: int) -> None:
+        self._limit, self._left = limit, limit * MAX_CHARACTERS_PER_TOKEN
 
     def of(self, value: Any, tokens: _Tokens) -> Any:
         """Return a value with marks in all that look like these; marks of the client's own are taken out."""
@@ -245,12 +249,18 @@ class _Neutral:
     def _of_text(self, text: str, tokens: _Tokens) -> str:
         self._left -= len(text)
         if self._left < 0:
-            raise InvalidRequest(
-                f"messages, tools and chat_template_kwargs have more than {self._limit} characters", "messages"
-            )
+            raise _too_long(self._limit)
         if SURROGATES.search(text):
             raise InvalidRequest("messages: there is half a surrogate pair in them", "messages")
         return tokens.marked(text.replace(MARK, ""))
+
+
+def _too_long(limit: int) -> TooLong:
+    return TooLong(
+        f"messages, with tools and chat_template_kwargs, has more than {limit * MAX_CHARACTERS_PER_TOKEN} characters; "
+        f"the limit is {limit} tokens",
+        "messages",
+    )
 
 
 def _mark(token: str) -> str:

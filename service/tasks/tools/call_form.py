@@ -54,6 +54,8 @@ def _as_values(arguments: Any) -> Any:
     """Return what JSON says, unless it is too deep, or no object."""
     if not isinstance(arguments, str):
         return arguments
+    if not arguments.strip():  # what is put together of a stream's pieces, where there are none
+        return {}
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -62,7 +64,9 @@ def _as_values(arguments: Any) -> Any:
 
 
 def _as_text(arguments: Any) -> Any:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if isinstance(arguments, str):
+        return arguments if arguments.strip() else "{}"
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _is_deep(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import Template
@@ -34,6 +34,14 @@ class Trial:
     template: Template
     tokens: Mapping[str, str]
     takes_tools: bool
+
+    def may_show_tools(self) -> bool:
+        """Whether it writes something else with a tool than without, as far as can be told.
+
+        Some only read those within messages.
+        """
+        text = self.text([])
+        return text is None or text != replace(self, takes_tools=False).text([])
 
     def writes_whole(self, calling: dict[str, Any], without: dict[str, Any], *, is_answered: bool) -> bool:
         """Whether it writes a call with its arguments, no values as Python shows them, and no None for its content.

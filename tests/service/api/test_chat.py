@@ -89,7 +89,7 @@ async def test_tools_come_into_the_prompt(client: Client) -> None:
         ),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, None, "half a surrogate pair"),
         ({"messages": [{"role": "user", "content": [{"type": "\ud800"}]}]}, None, r"of type \ud800 is not read here"),
-        ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "have more than 8128 characters"),
+        ({"messages": [{"role": "user", "content": "x" * 9000}]}, "messages", "has more than 8128 characters"),
         ({"messages": [{"role": "user", "content": "Dan " * 127}]}, "messages", "tokens; the limit is 127"),
         ({"messages": QUESTION, "truncate": True}, "truncate", "for models that turn texts into texts"),
         ({"messages": QUESTION, "model": "stories"}, "messages", "model 'stories' has no chat template"),

@@ -49,7 +49,8 @@ def test_a_text_that_is_too_long_is_told_in_the_words_that_openais_clients_look_
     told = OPENAI.body(error)["error"]
 
     assert told["code"] == "context_length_exceeded" and error.body()["error"]["code"] == "invalid_request"
-    assert told["message"] == "This model's maximum context length is exceeded: prompt has 700 tokens; the limit is 511"
+    exceeded = "This model's maximum context length is exceeded (context_length_exceeded): "
+    assert told["message"] == exceeded + "prompt has 700 tokens; the limit is 511"
 
 
 def test_the_path_tells_the_form_before_the_body_is_read() -> None:

@@ -73,9 +73,23 @@ def test_arguments_of_calls_are_values_for_the_template(tokenizer: Tokenizer) ->
     assert written('{"city": "Paris"}') == written({"city": "Paris"}) == '{"city": "Paris"}'
     code = {"code": "{" * 200}
     assert written(json.dumps(code)) == written(code)
+    assert written("") == written(" ") == "{}"
     assert written("no JSON") == '"no JSON"'
     assert written('{"a":' * 200 + "1" + "}" * 200).startswith('"')
     assert written("[" * 5000) == f'"{"[" * 5000}"'
+
+
+def test_an_empty_list_of_calls_is_as_none(tokenizer: Tokenizer) -> None:
+    asks = "{% for said in messages %}{{ 'calls' if 'tool_calls' in said else said.content }}{% endfor %}"
+    chat = chat_of(tokenizer, asks)
+
+    assert tokenizer.decode(prompt(chat, {"role": "assistant", "content": "Yes.", "tool_calls": []})) == "Yes."
+
+
+def test_a_conversation_that_is_far_too_long_is_refused_as_one_that_is_a_little_longer(tokenizer: Tokenizer) -> None:
+    for content, source in (("Dan. " * 200_000, TEMPLATE), ("Dan. " * 2_000, "{{ messages[0].content * 100 }}")):
+        with pytest.raises(TooLong, match="more than 640000 characters; the limit is 10000 tokens"):
+            prompt(chat_of(tokenizer, source), user(content))
 
 
 CALL = {"type": "function", "function": {"name": "weather", "arguments": '{"b": 1, "a": "ü"}'}}
@@ -231,8 +245,9 @@ def test_tools_and_further_values_reach_the_template(tokenizer: Tokenizer, chat:
     assert control_tokens(tokenizer, ids)[-2:] == ["<think>", "</think>"]
 
 
-def test_tools_that_the_template_would_leave_out_are_refused(tokenizer: Tokenizer) -> None:
-    chat = Chat(ChatTemplate(source="plain"), PackageTokenizer(tokenizer))
+@pytest.mark.parametrize("source", ["plain", "plain {# tools #}", "{{ messages[0].tools }}"])
+def test_tools_that_the_template_would_leave_out_are_refused(tokenizer: Tokenizer, source: str) -> None:
+    chat = Chat(ChatTemplate(source=source), PackageTokenizer(tokenizer))
     with pytest.raises(InvalidRequest, match="the model's chat template has no place for them"):
         prompt(chat, user("x"), tools=[{"type": "function", "function": {"name": "f"}}])
 

@@ -221,21 +221,26 @@ async def chat_completion(request: ChatRequest, calls: Calls) -> ChatCompletion:
 
 
 async def chat_chunks(request: ChatRequest, calls: Calls) -> AsyncGenerator[ChatChunk, None]:
-    """Yield an answer's chunks; raises a `ServiceError`."""
-    begun: set[int] = set()  # choices, by their index
-    calling: set[int] = set()
+    """Yield an answer's chunks; raises a `ServiceError`.
+
+    Of several choices each begins with a chunk of its own, in order, before any goes on: OpenAI's client fails where
+    the second comes before the first, of which something may be held back.
+    """
+    has_begun = False
+    calling: set[int] = set()  # choices, by their index
 
     async def piece(event: GenerateEvent, turn: Turn) -> ChatChunkChoice:
-        is_first = event.index not in begun
-        begun.add(event.index)
         if event.tool_calls:
             calling.add(event.index)
-        return await _piece(event, turn, is_first=is_first, calls=event.index in calling)
+        return await _piece(event, turn, is_first=request.n == 1 and not has_begun, calls=event.index in calling)
 
     chunks = pieces(calls, request, "chat", "chatcmpl", piece)
     async with aclosing(chunks):
         async for fields in chunks:
+            for index in range(request.n if request.n > 1 and not has_begun else 0):
+                yield ChatChunk.model_construct(**{**fields, "choices": [_opening(index)]})
             yield ChatChunk.model_construct(**fields)
+            has_begun = True
 
 
 async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
@@ -252,6 +257,12 @@ async def _choice(choice: Choice, turn: Turn) -> ChatChoice:
         message=message,
         logprobs=await _logprobs(choice.logprobs, turn),
         finish_reason=_finish_reason(choice.finish_reason, calls=bool(calls)),
+    )
+
+
+def _opening(index: int) -> ChatChunkChoice:
+    return ChatChunkChoice.model_construct(
+        index=index, delta=Delta(role="assistant", content=""), logprobs=None, finish_reason=None
     )
 
 

@@ -22,6 +22,9 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "guided_regex": (),
     "guided_choice": (),
     "guided_grammar": (),
+    "regex": (),
+    "ebnf": (),
+    "structural_tag": (),
     "suffix": (),
     "prompt_embeds": (),
     "use_beam_search": (),
@@ -34,6 +37,9 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "moderation": (),
     "reasoning_effort": (),
+    "reasoning": ({"effort": "none"},),
+    "enable_thinking": (),
+    "thinking_budget": (),
     "verbosity": ("medium",),
     "continue_final_message": (),
     "documents": (),
@@ -50,15 +56,22 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "typical_p": (1, 1.0),
     "mirostat": (0,),
     "dry_multiplier": (0, 0.0),
+    "xtc_probability": (0, 0.0),
+    "n_predict": (),
+    "max_new_tokens": (),
     "logits_processors": (),
     "logprob_token_ids": (),
 }
+EVEN_FALSE = frozenset({"enable_thinking"})  # of which no is an answer, too
 TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
 # Where what is refused can be had instead.
 ELSEWHERE = {
     **dict.fromkeys(("tools", "tool_choice"), "; they go with messages to /v1/chat/completions"),
     **dict.fromkeys(("functions", "function_call"), "; send tools and tool_choice with messages instead"),
+    **dict.fromkeys(("regex", "guided_regex"), "; send grammar: {regex: …} instead"),
+    **dict.fromkeys(("n_predict", "max_new_tokens"), "; send max_tokens instead"),
+    "enable_thinking": "; for models that know it send chat_template_kwargs: {enable_thinking: …} instead",
 }
 
 
@@ -83,7 +96,8 @@ class OpenAIRequest(NullsLeftOut):
         sent = self.model_extra or {}
         unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
         for name, harmless in REFUSED.items():
-            if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
+            passed_over = harmless if name in EVEN_FALSE else (*harmless, *ASKS_NOTHING)
+            if name in sent and name not in unused and not _is_among(sent[name], passed_over):
                 raise InvalidRequest(f"{name} is not supported; leave it out{ELSEWHERE.get(name, '')}", name)
         for name in ALWAYS:
             if not sent.get(name, True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langchain_core.exceptions import ContextOverflowError
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from langchain_openai.decisions import Choice, OpenAIDecisions, Predicate
 
@@ -70,3 +71,8 @@ def test_decisions_are_made(service: str) -> None:
 
     assert 0 < answer.predicates["film"].probability < 1
     assert answer.choices["writer"].choice in ("happy", "sad")
+
+
+def test_a_conversation_that_is_too_long_raises_what_programs_shorten_it_on(service: str) -> None:
+    with pytest.raises(ContextOverflowError):
+        ChatOpenAI(model="stories", **address(service)).invoke("Who is Dan? " * 2000)

@@ -48,7 +48,8 @@ async def test_chunks_are_the_whole_answer_in_pieces(client: Client) -> None:
         assert [piece["delta"].get("role") for piece in mine] == ["assistant", *[None] * (len(mine) - 1)]
         assert "".join(piece["delta"]["content"] for piece in mine) == choice["message"]["content"]
         assert [piece["finish_reason"] for piece in mine] == [*[None] * (len(mine) - 1), choice["finish_reason"]]
-        assert [token for piece in mine for token in piece["logprobs"]["content"]] == choice["logprobs"]["content"]
+        tokens = [token for piece in mine if piece["logprobs"] for token in piece["logprobs"]["content"]]
+        assert tokens == choice["logprobs"]["content"]
 
 
 async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
@@ -81,6 +82,10 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"best_of": 2}, "best_of"),
+        ({"regex": "[0-9]+"}, "regex"),
+        ({"enable_thinking": False}, "enable_thinking"),
+        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"max_new_tokens": 2}, "max_new_tokens"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
         ({"model": "stories"}, "model"),

@@ -68,6 +68,9 @@ async def test_chunks_have_the_calls_of_the_whole_answer(client: Client) -> None
     whole = await post(client, PATH, **body)
     chunks = await events_of(client, PATH, **body)
 
+    first = [piece for chunk in chunks[:2] for piece in chunk["choices"]]
+    assert [piece["index"] for piece in first] == [0, 1]  # or OpenAI's client fails
+    assert [piece["delta"] for piece in first] == [{"role": "assistant", "content": ""}] * 2
     for choice in whole["choices"]:
         mine = [piece for chunk in chunks for piece in chunk["choices"] if piece["index"] == choice["index"]]
         pieces = [call for piece in mine for call in piece["delta"].get("tool_calls", [])]
