@@ -20,10 +20,10 @@ import numpy as np
 from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.arrays import Array
-from service.engine.errors import EngineFailed
+from service.engine.errors import EngineClosed, EngineFailed
 from service.engine.fastest import fastest_session, packed_if_faster
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
-from service.engine.isolation import ENDINGS, Failure, as_exception, isolated
+from service.engine.isolation import ENDINGS, Failure, isolated
 from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.providers import Provider
@@ -120,10 +120,10 @@ class Batcher:
         That is logits (num_labels,); a vector (d_model,), or (vocab_size,) if it is sparse; where tokens have labels,
         logits (T, num_labels); where words are missing, logits (P, vocab_size). T and P are those of the batch's
         largest input: what is behind an input's own is padding. Raises `EngineFailed` when the graph fails on one of
-        them. Inputs of a caller that is cancelled are skipped.
+        them, and `EngineClosed` when all fail. Inputs of a caller that is cancelled are skipped.
         """
         if self._is_broken:
-            raise EngineFailed
+            raise EngineClosed
         cost = sum(each.cost for each in inputs) if cost is None else cost
         lane = self._long if cost > self._short_tokens else self._short
         return await lane.run(permit, inputs)
@@ -226,7 +226,7 @@ class _Lane:
 
     async def close(self) -> None:
         """Fail what waits and what runs, and free the thread."""
-        self._fail(EngineFailed())
+        self._fail_all()
         await self.worker.close()
 
     async def _work(self) -> None:
@@ -240,16 +240,17 @@ class _Lane:
                 self._batcher.tell(batch, started)
         except ENDINGS:
             raise
-        except BaseException as error:  # a library's may be none of `Exception`
+        except BaseException:  # a library's may be none of `Exception`
             # Who makes the graph fail is isolated. Whatever else fails is a bug, after which nothing can be trusted, or
             # a graph that can compute nothing any more, as when a device is lost.
             logger.exception("the batcher's loop failed; all inputs end, and the replica asks to be replaced")
             self.worker.is_broken = True
-            self._fail(as_exception(error))
+            self._fail_all()
 
-    def _fail(self, error: Exception) -> None:
+    def _fail_all(self) -> None:
         for item in [*self.running, *self._waiting.in_turn()]:
-            _settle(item, Failure(error))
+            if not item.answer.done():
+                item.answer.set_exception(EngineClosed())
         self.running = []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from model.package import Manifest
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.beam_search import BeamParams
-from service.engine.errors import EngineFailed
+from service.engine.errors import EngineClosed, EngineFailed
 from service.engine.isolation import ENDINGS, Failure
 from service.engine.mailbox import Mailbox, Output
 from service.engine.observer import Ending, Load, Observer, Silent
@@ -87,7 +87,7 @@ class Engine:
 
         A sequence's `place` is its number among them. At most `max_slots` of them exist at a time. Closing the iterator
         ends those that still run, and their slots are free after the running step; `abort` ends a single one. Raises
-        `EngineFailed` when a sequence fails.
+        `EngineFailed` when a sequence fails, and `EngineClosed` when all do.
         """
         mailbox, places = Mailbox(), enumerate(sequences)
         running: dict[int, Sequence] = {}
@@ -108,7 +108,7 @@ class Engine:
                     if output.finish_reason is not None:
                         self._reporter.tell_end(sequence, output.finish_reason)
                         if output.finish_reason == "error":
-                            raise EngineFailed
+                            raise EngineClosed if self._worker.is_broken else EngineFailed
                         del running[place]
                     yield sequence, output
                 # Forget those that the reader has ended. One that failed meanwhile stays: its error is in the mailbox.
@@ -141,7 +141,7 @@ class Engine:
 
     def _add(self, sequence: Sequence) -> None:
         if self._worker.is_broken:
-            raise EngineFailed
+            raise EngineClosed
         self.scheduler.add(sequence)
         self._worker.wake()
 

@@ -13,3 +13,7 @@ class Replaced(Exception):
 
 class EngineFailed(Exception):
     """The graphs failed on this sequence or input, and on it alone; others go on."""
+
+
+class EngineClosed(EngineFailed):
+    """Nothing is computed any more, whatever it is: the model is being closed, or its loop has broken."""

@@ -52,7 +52,7 @@ class Reporter:
         for sequence in batch.sequences:
             if sequence.admitted_at is None:
                 sequence.admitted_at = started
-                self._observer.admitted(started - sequence.arrived_at, sequence.waiting_tokens)
+                self._observer.admitted(started - sequence.arrived_at, sequence.input_tokens)
         self._observer.stepped(Step("prefill", ended - started, rows, tokens, max(tokens, prefilled)))
 
     def _tell_tokens(self, answered: abc.Sequence[Sequence], ended: float, counts: Mapping[Sequence, int]) -> None:

@@ -7,7 +7,8 @@ too little room when its turn comes has a claim: narrow ones are then admitted o
 until enough has become free for it.
 
 One request, and one client among several, may hold no more than three times what stays free, of slots and of memory (a
-dynamic threshold, Choudhury and Hahne 1998): alone it gets three quarters, and the next one finds room.
+dynamic threshold, Choudhury and Hahne 1998): alone it gets three quarters, and the next one finds room. A client's wide
+sequences are held to it among themselves, and the first of them is not: its own narrow ones could keep it out for ever.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Room:
 
     def take(self, sequence: Sequence) -> None:
         """Give a sequence its place."""
-        holders, is_wide = [sequence.permit, sequence.permit.client], self._is_wide(sequence)
+        is_wide = self._is_wide(sequence)
+        holders = [sequence.permit, sequence.permit.client, *([_wide_of(sequence)] if is_wide else [])]
         for resource, amount in self._needs(sequence):
             resource.take(amount, holders, is_wide=is_wide)
 
@@ -95,9 +97,9 @@ class Room:
         The first wide sequence and the first narrow one that do not fit have such a claim.
         """
         is_wide, needs = self._is_wide(sequence), self._needs(sequence)
-        holders = (
-            [sequence.permit, sequence.permit.client] if self._shares_clients and not is_wide else [sequence.permit]
-        )
+        holders: list[Hashable] = [sequence.permit]
+        if self._shares_clients:
+            holders.append(_wide_of(sequence) if is_wide else sequence.permit.client)
         if not all(resource.may_be_held(amount, holders) for resource, amount in needs):
             self.refused += 1
             return False
@@ -114,3 +116,8 @@ class Room:
 
     def _is_wide(self, sequence: Sequence) -> bool:
         return any(resource.is_wide(amount) for resource, amount in self._needs(sequence))
+
+
+def _wide_of(sequence: Sequence) -> Hashable:
+    """Return who holds what a sequence's client holds by wide ones alone."""
+    return sequence.permit.client, WIDE

@@ -328,7 +328,7 @@ class Scheduler:
         # all that the decoding rows may yet spread over.
         spread = sum(sequence.decoding.width for sequence in self._decoding)
         slots = self._slots.free_of(slots_of(self._prefilling))[spread:]
-        groups = sorted(distinct.values(), key=lambda group: group[0].waiting_tokens)  # alike ones side by side
+        groups = sorted(distinct.values(), key=lambda group: group[0].input_tokens)  # alike ones side by side
         admitted = [group[0] for group in groups] + [sharer for group in groups for sharer in group[1:]]
         for slot, sequence in zip(slots, admitted, strict=False):
             self._slots.assign(sequence, slot)

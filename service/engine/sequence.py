@@ -140,6 +140,7 @@ class Sequence:
     source_ids: list[int] | None = None  # a translation's
     permit: Permit = field(default_factory=Permit.of_one)  # its request's
     place: int = 0  # among its request's sequences
+    repeats_prompt: bool = False  # of another of its request, with which it is mostly computed
     mailbox: Mailbox = field(default_factory=Mailbox)  # its request's
     slots: list[int] = field(default_factory=list)
     computed: int = 0  # tokens of every row in the cache
@@ -159,9 +160,14 @@ class Sequence:
         return self.decoding.width
 
     @property
+    def input_tokens(self) -> int:
+        """How many tokens it reads."""
+        return len(self.prompt_ids) + len(self.source_ids or ())
+
+    @property
     def waiting_tokens(self) -> int:
         """How many tokens its admission has to compute."""
-        return len(self.prompt_ids) + len(self.source_ids or ())
+        return 0 if self.repeats_prompt else self.input_tokens
 
     @cached_property
     def identity(self) -> Identity:

@@ -217,6 +217,7 @@ class Generate:
             for number in range(request.n):
                 sampling = self._defaults.sampling(request, most, prompt_tokens=length, number=number, grammar=grammar)
                 sequence = self._engine.sequence(sampling, prompt.ids, prompt.source)
+                sequence.repeats_prompt = number > 0
                 yield SampledChoice(self._tokenizer, request, prompt, sequence, first + number)
 
     def _max_tokens(self, request: GenerateRequest, prompt: Prompt) -> int:

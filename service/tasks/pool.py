@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 from service.engine.admission import Admission, AdmissionLimits, Permit
-from service.engine.errors import EngineFailed
+from service.engine.errors import EngineClosed
 from service.engine.waiting import WaitingQueue
 from service.turns import Turn
 
@@ -47,7 +47,7 @@ class Pool:
     ) -> Result:
         """Call a function for a request: at once if it works on no more than a few characters, else in the thread.
 
-        Raises `EngineFailed` if the pool is closed before it is done.
+        Raises `EngineClosed` if the pool is closed before it is done.
         """
         if size <= SMALL:
             await self._small.give()
@@ -66,7 +66,7 @@ class Pool:
         return 0.0 if since is None else time.monotonic() - since
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Let the thread work; raises `EngineFailed` if the pool is closed meanwhile."""
+        """Let the thread work; raises `EngineClosed` if the pool is closed meanwhile."""
         running = asyncio.get_running_loop().run_in_executor(self._executor, work)
         self._running.add(running)
         try:
@@ -75,7 +75,7 @@ class Pool:
             task = asyncio.current_task()
             if task is None or task.cancelling():  # and not by `close`
                 raise
-            raise EngineFailed from None
+            raise EngineClosed from None
         finally:
             self._running.discard(running)
 
@@ -86,7 +86,7 @@ class Pool:
             running.cancel()  # for who waits; the thread cannot be stopped
         for piece in list(self._waiting.in_turn()):
             if not piece.turn.done():
-                piece.turn.set_exception(EngineFailed())
+                piece.turn.set_exception(EngineClosed())
             self._waiting.remove(piece)
         await asyncio.to_thread(self._executor.shutdown)
 
@@ -101,7 +101,7 @@ class Pool:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise EngineFailed
+            raise EngineClosed
 
     async def _turn(self, permit: Permit) -> None:
         if not self._is_busy:

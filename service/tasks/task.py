@@ -12,10 +12,10 @@ from model.package import Manifest, PackageTokenizer
 from model.package.tokenizer import Encoding
 from service.engine.batcher import Batcher
 from service.engine.engine import Engine
-from service.engine.errors import EngineFailed, Overloaded, Replaced
+from service.engine.errors import EngineClosed, EngineFailed, Overloaded, Replaced
 from service.engine.room import tokens_of
 from service.engine.sequence import Sequence
-from service.errors import InternalError, InvalidRequest, ServerOverloaded, TooLarge, WrongTask
+from service.errors import InternalError, InvalidRequest, NotReady, ServerOverloaded, TooLarge, WrongTask
 from service.schemas import (
     AnyEvent,
     AnyRequest,
@@ -254,5 +254,7 @@ def engine_errors() -> Iterator[None]:
         raise ServerOverloaded() from None
     except Replaced:
         raise InternalError("the files of the model's package have changed since it was loaded; restart it") from None
+    except EngineClosed:
+        raise NotReady("the model is closed, or opened anew after a failure; try again") from None
     except EngineFailed:
         raise InternalError("the model failed on this input") from None

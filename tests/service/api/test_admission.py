@@ -47,7 +47,7 @@ async def test_a_request_is_let_in_under_its_keys_name_by_the_slots_that_it_asks
 @pytest.mark.parametrize(
     ("path", "body", "slots", "more"),
     [
-        ("/generate", {"prompt": [[5, 6, 7]], "n": 2, "max_tokens": 1}, 2, 3),
+        ("/generate", {"prompt": [[5, 6, 7]], "n": 2, "max_tokens": 1}, 2, 0),
         ("/translate", {"input": "Dan. Dan. Dan.", "source": "en", "target": "sv", "beam_size": 1}, 3, 3),
     ],
     ids=["choices", "sentences"],
@@ -65,5 +65,5 @@ async def test_what_a_request_brings_is_known_better_once_it_is_read(
     monkeypatch.setattr(Engine, "run", noting)
     usage = (await post(client, path, **body))["usage"]
 
-    # More than is told of them are the second choice's prompt, or what each translation begins with.
+    # More than is told of them is what each translation begins with; a prompt's choices are computed together.
     assert brought == [(slots, usage["prompt_tokens"] + more)]

@@ -16,7 +16,7 @@ from service.engine import worker
 from service.engine.admission import AdmissionLimits
 from service.engine.arrays import Array
 from service.engine.batcher import BATCH_TOKENS, BATCH_TOKENS_ON_DEVICE, Batcher
-from service.engine.errors import EngineFailed, Overloaded
+from service.engine.errors import EngineClosed, EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
 from service.engine.providers import Provider
@@ -169,7 +169,7 @@ async def test_what_callers_that_left_have_asked_is_kept_nowhere(sentiment: Tiny
 async def test_a_batcher_that_is_closed_refuses(sentiment: TinyPackage) -> None:
     async with running(sentiment) as batcher:
         await run(batcher, item(3))
-    with pytest.raises(EngineFailed):
+    with pytest.raises(EngineClosed):
         await asyncio.wait_for(run(batcher, item(3)), 10)
 
 

@@ -13,7 +13,7 @@ from service.engine.beam_search import BeamParams
 from service.engine.choosing import HostLogits
 from service.engine.constraints import Constraints, ConstraintState
 from service.engine.engine import Engine
-from service.engine.errors import EngineFailed
+from service.engine.errors import EngineClosed, EngineFailed
 from service.engine.mailbox import Output
 from service.engine.observer import Silent, Step
 from service.engine.sampling_params import SamplingParams
@@ -219,10 +219,20 @@ async def test_a_failure_outside_the_graphs_leaves_nobody_waiting_and_is_not_hea
         tasks = [collect(engine, GREEDY, prompt_ids=[5]) for _ in range(3)]
         results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
 
-        assert all(isinstance(result, EngineFailed) for result in results)
+        assert all(isinstance(result, EngineClosed) for result in results)  # none of whom is to blame
         assert not engine.is_progressing(60)
-        with pytest.raises(EngineFailed):
+        with pytest.raises(EngineClosed):
             await collect(engine, GREEDY, prompt_ids=[5])
+
+
+async def test_an_engine_that_is_closed_tells_those_who_run_that_they_are_not_to_blame(stories: TinyPackage) -> None:
+    async with running(stories, max_slots=1) as engine:
+        tasks = [asyncio.create_task(collect(engine, GREEDY, prompt_ids=[5])) for _ in range(2)]
+        await asyncio.sleep(0)
+        await engine.close()
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+    assert [type(result) for result in results] == [EngineClosed] * 2
 
 
 async def test_graphs_that_can_compute_nothing_any_more_are_not_healthy(

@@ -180,6 +180,29 @@ def test_one_client_leaves_room_for_the_next_once_there_is_another() -> None:
     assert steps_until(scheduler, lambda: second in scheduler.running, flood) <= 6  # there is always room
 
 
+@pytest.mark.parametrize("beam_size", [8, 9])
+def test_searches_of_one_client_leave_room_for_a_third_client_however_wide_they_are(beam_size: int) -> None:
+    scheduler = make_scheduler(slots=64)
+    for _ in range(19):
+        scheduler.add(narrow(request("b"), tokens=500))
+    steps_until(scheduler, lambda: scheduler.slots_used == 19)
+    searches = keep_waiting(scheduler, lambda: wide(request("a"), beam_size=beam_size, tokens=500))
+    steps_until(scheduler, lambda: scheduler.slots_used >= 19 + 3 * beam_size, searches)
+
+    scheduler.add(late := narrow(request("c")))
+    assert steps_until(scheduler, lambda: late in scheduler.running, searches) <= 6
+
+
+def test_a_clients_first_wide_search_does_not_wait_for_its_own_streams_to_cease() -> None:
+    scheduler = make_scheduler(slots=64)
+    scheduler.add(narrow(request("b"), tokens=500))
+    streams = keep_waiting(scheduler, lambda: narrow(request("a"), tokens=30))
+    steps_until(scheduler, lambda: scheduler.slots_used >= 8, streams)
+
+    scheduler.add(widest := wide(request("a"), beam_size=40))
+    steps_until(scheduler, lambda: widest in scheduler.running, streams)
+
+
 def test_sequences_are_admitted_by_the_memory_they_may_come_to_need() -> None:
     scheduler = make_scheduler(slots=64, cache_tokens=100)
     for _ in range(30):

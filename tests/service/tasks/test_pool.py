@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from service.engine.admission import Admission, AdmissionLimits, Permit
-from service.engine.errors import EngineFailed
+from service.engine.errors import EngineClosed
 from service.models_file import ModelSettings
 from service.settings import Limits
 from service.tasks.loading import load_task
@@ -106,9 +106,9 @@ async def test_closing_ends_all_requests_and_lets_others_go_on_while_the_thread_
     await asyncio.sleep(0.01)
     closing = asyncio.create_task(pool.close())
     for ended in (working, waiting):
-        with pytest.raises(EngineFailed):
+        with pytest.raises(EngineClosed):
             await asyncio.wait_for(ended, 10)
-    with pytest.raises(EngineFailed):
+    with pytest.raises(EngineClosed):
         await pool.run(request(), SMALL + 1, gate.wait)
     assert not closing.done()
     gate.set()

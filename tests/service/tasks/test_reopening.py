@@ -17,7 +17,7 @@ from model.package import PackageError
 from service.api.app import create_app
 from service.engine.observer import Load
 from service.engine.session import Session
-from service.errors import InternalError, NotReady
+from service.errors import NotReady
 from service.metrics import Metrics
 from service.models_file import ModelSettings
 from service.schemas import AnyRequest, ClassifyRequest, GenerateRequest, GenerateResponse, Response
@@ -120,7 +120,7 @@ async def test_a_model_that_failed_is_opened_anew_while_others_go_on(tasks: list
     whole = await generator.predict(STORY)
     break_loop(generator)
     others = [asyncio.create_task(classifier.predict(TEXT)) for _ in range(20)]
-    with pytest.raises(InternalError):
+    with pytest.raises(NotReady):
         await generator.predict(STORY)
     with pytest.raises(NotReady, match="opened anew"):
         await generator.predict(STORY)
@@ -143,7 +143,7 @@ async def test_a_stream_goes_on_when_another_model_of_its_process_fails(tasks: l
             assert not is_to_be_replaced(tasks)
             await opened(classifier)
             assert len((await classifier.predict(TEXT)).results) == 1  # type: ignore[attr-defined]  # the task answers in kind
-    with pytest.raises(InternalError):
+    with pytest.raises(NotReady):
         await stuck  # ended as its model was opened anew
     may_return.set()
 
@@ -162,7 +162,7 @@ async def test_requests_of_a_stuck_encoder_end_when_it_is_opened_anew(tasks: lis
     await opened(classifier)
     may_return.set()
 
-    assert [type(error) for error in ended] == [InternalError] * 3
+    assert [type(error) for error in ended] == [NotReady] * 3
 
 
 async def test_a_model_that_was_opened_anew_leaves_nothing_of_the_one_before(tasks: list[ReopenedTask]) -> None:
@@ -222,12 +222,12 @@ async def test_the_numbers_of_a_model_that_was_opened_anew_are_the_new_ones_alon
 async def test_who_fails_again_is_not_opened_again_at_once(tasks: list[ReopenedTask], clock: Clock) -> None:
     generator = tasks[1]
     break_loop(generator)
-    with pytest.raises(InternalError):
+    with pytest.raises(NotReady):
         await generator.predict(STORY)
     generator.reopen()
     await opened(generator)
     break_loop(generator)
-    with pytest.raises(InternalError):
+    with pytest.raises(NotReady):
         await generator.predict(STORY)
     first = generator._opening
     with pytest.raises(NotReady):
@@ -268,7 +268,7 @@ async def test_a_model_that_cannot_be_opened_anew_waits_for_another_process_and_
     classifier, generator = tasks
     monkeypatch.setattr(generator, "_load", lambda: 1 / 0)
     break_loop(generator)
-    with pytest.raises(InternalError):
+    with pytest.raises(NotReady):
         await generator.predict(STORY)
     for _ in range(MAX_FAILED):
         assert not is_to_be_replaced(tasks)
@@ -319,7 +319,7 @@ async def test_a_package_that_is_broken_takes_no_process_with_it(
 
     monkeypatch.setattr(tasks[1], "_load", broken)
     break_loop(tasks[1])
-    with pytest.raises(InternalError):
+    with pytest.raises(NotReady):
         await tasks[1].predict(STORY)
     for _ in range(MAX_FAILED + 1):
         assert not is_to_be_replaced(tasks)
