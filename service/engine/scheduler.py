@@ -304,7 +304,7 @@ class Scheduler:
             return
         if self._admit(clients):
             self._stuck.clear()  # and as many may run again another time, when others have ended
-        else:
+        elif not self._gives_way:  # else there may have been room for those that were passed over
             self._stuck.add(who)
 
     def _admit(self, clients: Set[str]) -> bool:
@@ -342,11 +342,16 @@ class Scheduler:
         room = Room(self.limits.max_slots, self.budget, self.running, shares_clients=len(self._clients) > 1)
         # Each client's and each request's first comes first, and they are few: of the flood behind them no more is
         # looked at, or it would take milliseconds a step.
-        most_refused = REFUSED_PER_SLOT * self.limits.max_slots
+        most_refused, passed_over = REFUSED_PER_SLOT * self.limits.max_slots, 0
+        # Where one of a client's long prompts gives way to shorter ones, another long one of the same would take that.
+        busy = _clients_of(self._prefilling) if self._gives_way else frozenset[str]()
         last = self._shares.ahead_among(self._waiting.clients & clients) if len(self._clients) > 1 else frozenset()
         for sequence in self._waiting.in_turn(clients, last):
-            if room.is_used_up or room.refused > most_refused:
+            if room.is_used_up or room.refused + passed_over > most_refused:
                 return
+            if sequence.permit.client in busy and sequence.input_tokens > self.limits.prefill_tokens:
+                passed_over += 1
+                continue
             if room.fits_or_claims(sequence):
                 yield sequence
                 room.take(sequence)

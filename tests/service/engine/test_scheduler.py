@@ -73,6 +73,22 @@ def test_a_newcomer_does_not_wait_for_the_whole_of_a_long_prompt(clients: str) -
         advance(scheduler)
 
 
+@pytest.mark.parametrize("others", [0, 1, 8, 30])
+def test_a_newcomer_does_not_wait_for_the_long_prompts_that_came_before_it(others: int) -> None:
+    scheduler = make_scheduler(prefill_tokens=16)
+    long = [make_sequence(prompt=100 + place) for place in range(1 + others)]
+    for sequence in long:
+        scheduler.add(sequence)
+    advance(scheduler)
+    scheduler.add(short := make_sequence(prompt=4, max_tokens=1))
+
+    assert short in [*sequences_of(advance(scheduler)), *sequences_of(advance(scheduler))]
+    begun = []
+    while not all(sequence.is_prefilled for sequence in long):
+        begun += [sequence for sequence in sequences_of(advance(scheduler)) if sequence in long]
+    assert list(dict.fromkeys(begun)) == [each for each in long if each in begun]  # each in its turn
+
+
 def test_who_asks_the_same_while_it_is_computed_has_all_of_it_in_a_slot_of_its_own() -> None:
     scheduler = make_scheduler(max_blocks=32, prefill_tokens=32)
     first, again = make_sequence(prompt=200), make_sequence(prompt=200)
