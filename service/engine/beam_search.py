@@ -17,6 +17,7 @@ MAX_LOOKED_AT = 2
 
 EarlyStopping = bool | Literal["never"]
 Completes = Callable[[int, int], bool]  # of a row and a token behind it
+EndsText = Callable[[list[int], int], bool]  # of a beam's tokens and one behind them
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class BeamParams:
     n_best: int = 1
     early_stopping: EarlyStopping = True
     stop_ids: frozenset[int] = frozenset()  # beside the model's own end
+    ends_text: EndsText | None = None  # whether a stop text is complete with a token, so that nothing may follow
     constraints: Constraints = FREE
 
 
@@ -107,7 +109,7 @@ class BeamSearch:
                 break  # nothing behind can live on, or finish
             ends = token in self._ends
             looked_at += rank >= size and not ends
-            is_whole = completes is not None and not ends and completes(row, token)
+            is_whole = not ends and self._is_whole_with(row, token, completes)
             if ends or is_last or is_whole:
                 if rank < size:
                     self._finish([*self.beams[row], token], total, is_whole=is_whole)
@@ -121,6 +123,12 @@ class BeamSearch:
             parents, beams, kept = [], [], []
         self.beams, self._totals = beams, np.array(kept)
         return parents
+
+    def _is_whole_with(self, row: int, token: int, completes: Completes | None) -> bool:
+        if completes is not None and completes(row, token):
+            return True
+        ends_text = self.params.ends_text
+        return ends_text is not None and ends_text(self.beams[row], token)
 
     def newly_agreed(self) -> list[int]:
         """Return the tokens that by now begin every live beam and every finished hypothesis, beyond those returned.

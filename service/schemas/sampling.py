@@ -40,7 +40,7 @@ class SamplingRequest(DecodingRequest):
         {}, max_length=MAX_BIASES, description="token id → bias"
     )
     stop: StopText | Annotated[list[StopText], Field(max_length=16, fail_fast=True)] | None = Field(
-        None, description="texts that end a choice; they are left out of it"
+        None, description="texts that end a choice, in a search each hypothesis; they are left out of it"
     )
     stop_ids: Ids = Field(
         [], max_length=MAX_STOP_IDS, description="token ids that end a choice, beside the model's own"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from model.package import Manifest, TaskName
-from service.engine.beam_search import BeamParams
+from service.engine.beam_search import BeamParams, EndsText
 from service.engine.constraints import FREE, Constraints
 from service.engine.engine import Engine
 from service.engine.grammar import Grammar
@@ -99,6 +99,7 @@ class DecodingDefaults:
         prompt_tokens: int = 1,
         n_best: int = 1,
         forced_start: int | None = None,
+        ends_text: EndsText | None = None,
         grammar: Grammar | None = None,
     ) -> BeamParams:
         """Return how a sequence is searched."""
@@ -110,6 +111,7 @@ class DecodingDefaults:
             n_best=n_best,
             early_stopping=_first(request.early_stopping, package.early_stopping, True),
             stop_ids=self._stop_ids(request),
+            ends_text=ends_text,
             constraints=self._constraints(request, prompt_tokens, forced_start, grammar),
         )
 

@@ -29,8 +29,9 @@ from service.tasks.output_reader import OutputReader, reader_of
 from service.tasks.pool import Pool
 from service.tasks.prompts import Prompt, Prompts
 from service.tasks.said import whole_calls
+from service.tasks.stopping import ends_text
 from service.tasks.task import check_beam_size, check_memory, not_for
-from service.tasks.texts import check_copies
+from service.tasks.texts import as_list, check_copies
 from service.tasks.tools.calling import check_calling, grammar_of
 from service.turns import Turn
 
@@ -208,8 +209,15 @@ class Generate:
         for place, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True)):
             first, most, length = place * request.n, self._max_tokens(request, prompt), len(prompt.ids)
             if beam_size > 1:
+                ends = ends_text(self._tokenizer, as_list(request.stop or []))
                 search = self._defaults.search(
-                    request, beam_size, most, prompt_tokens=length, n_best=request.n, grammar=grammar
+                    request,
+                    beam_size,
+                    most,
+                    prompt_tokens=length,
+                    n_best=request.n,
+                    ends_text=ends,
+                    grammar=grammar,
                 )
                 sequence = self._engine.sequence(search, prompt.ids, prompt.source)
                 yield SearchedChoices(self._tokenizer, request, prompt, sequence, first)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from model.package import PackageTokenizer
+from model.package.tokenizer import REPLACEMENT
+
+SPARE = 8  # tokens before those that a stop text may have, of which some show nothing
 
 
 class StopTexts:
@@ -29,3 +34,23 @@ def beginning_of(wanted: str, shown: str) -> int:
     """Return how many characters at the end of what is shown may begin a text that is wanted."""
     lengths = range(min(len(wanted) - 1, len(shown)), 0, -1)
     return next((length for length in lengths if shown.endswith(wanted[:length])), 0)
+
+
+def ends_text(tokenizer: PackageTokenizer, texts: Sequence[str]) -> Callable[[list[int], int], bool] | None:
+    """Return what tells whether one of some stop texts is complete with a token behind others; None if there is none.
+
+    The others have none. It decodes no more of them than a stop text may have tokens, each of a byte at least.
+    """
+    texts = [text for text in texts if text]
+    if not texts:
+        return None
+    tail, last = SPARE + max(len(text.encode()) for text in texts), {text[-1] for text in texts}
+
+    def completes(ids: list[int], token: int) -> bool:
+        shown = tokenizer.text_behind[token]
+        if last.isdisjoint(shown) and REPLACEMENT not in shown:  # it may have the last byte of a character
+            return False
+        text = tokenizer.decode([*ids[-tail:], token])
+        return any(stop in text for stop in texts)
+
+    return completes

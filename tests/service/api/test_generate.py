@@ -115,6 +115,20 @@ async def test_a_prompt_is_scored_without_a_token_behind_it(client: Client, prom
         assert "".join(piece["text"] for piece in own) == choice["text"] and own[-1]["finish_reason"] == "length"
 
 
+async def test_a_hypothesis_ends_where_it_has_a_stop_text(client: Client) -> None:
+    body = {"prompt": "Once", "max_tokens": 30, "beam_size": 4, "n": 4}
+    free = await post(client, "/generate", **body)
+    stop = free["choices"][0]["text"][4]  # of the likeliest
+    answer = await post(client, "/generate", **body, stop=stop)
+    sampled = await post(client, "/generate", prompt="Once", max_tokens=30, temperature=0, stop=stop)
+
+    stopped = [choice for choice in answer["choices"] if choice["finish_reason"] == "stop"]
+    assert stopped and all(stop not in choice["text"] for choice in answer["choices"])
+    assert len({choice["text"] for choice in answer["choices"]}) > 1
+    assert answer["usage"]["completion_tokens"] < free["usage"]["completion_tokens"]
+    assert sampled["choices"][0]["finish_reason"] == "stop"
+
+
 @pytest.mark.parametrize("more", [{}, {"echo": True, "beam_size": 2}])
 async def test_no_token_at_all_is_refused_where_no_prompt_is_scored(client: Client, more: dict[str, Any]) -> None:
     response = await client.post("/generate", json={"prompt": "Once", "max_tokens": 0, **more})

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.tasks.stopping import StopTexts
+from service.tasks.stopping import StopTexts, ends_text
+from tests.conftest import TinyPackage
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -34,3 +35,15 @@ def test_only_what_may_become_a_stop_is_held_back() -> None:
 
     assert stop_texts.add("go ST") == "go "
     assert stop_texts.add("AY") == "STAY"
+
+
+@pytest.mark.parametrize("stop", ["g", " dog", "the dog was", "é", "😀!", "\n\n"])
+def test_a_beam_has_a_stop_text_from_the_token_on_that_completes_it(stories: TinyPackage, stop: str) -> None:
+    text = "Once the dog was good: été 😀! And\n\nred."
+    ids = stories.tokenizer.encode(text, adds_special=False).ids
+    ends = ends_text(stories.tokenizer, [stop, ""])
+    assert ends is not None and ends_text(stories.tokenizer, [""]) is None
+
+    has_it = [stop in stories.tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
+    first = has_it.index(True)
+    assert [ends(ids[:place], ids[place]) for place in range(first + 1)] == [*[False] * first, True]
