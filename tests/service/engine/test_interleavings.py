@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.package.manifest import Precision
-from service.engine import shares
+from service.engine import drafting, shares
 from service.engine.beam_search import BeamParams
 from service.engine.constraints import Constraints
 from service.engine.engine import Engine
@@ -93,31 +93,40 @@ class Engines:
     ids: str  # what they are asked with: prompt_ids or source_ids
 
 
+MakeEngines = Callable[..., Engines]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def hardly_any_patience() -> Iterator[None]:
-    """Let clients rest after steps as short as a tiny model's."""
+    """Let clients rest after steps as short as a tiny model's, and let there be drafts in these."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drafting, "LEAST_STEP_S", 0.0)
+        patch.setattr(drafting, "COST_RATE", 0.0)
         patch.setattr(shares, "AHEAD_S", 0.0005)
         patch.setattr(shares, "CREDIT_S", 0.005)
         yield
 
 
 @pytest.fixture(scope="module")
-def make_engines(make_package: MakePackage) -> Iterator[Callable[[str, Precision], Engines]]:
-    made: dict[tuple[str, Precision], Engines] = {}
+def make_engines(make_package: MakePackage) -> Iterator[MakeEngines]:
+    made: dict[tuple[str, Precision, bool], Engines] = {}
 
-    def engine(package: TinyPackage, cached_bytes: int) -> Engine:
+    def engine(package: TinyPackage, cached_bytes: int, half_cache: bool) -> Engine:
         # Chunks are small, so that prompts take several; the prefix cache holds but a few blocks.
         limits = SchedulerLimits(max_slots=MAX_SLOTS, prefill_tokens=16, prefix_cache_bytes=cached_bytes)
-        return Engine(package.folder, package.manifest, SessionOptions(threads=1), limits)
+        options = SessionOptions(threads=1, half_cache=half_cache)
+        return Engine(package.folder, package.manifest, options, limits)
 
-    def make(name: str, precision: Precision) -> Engines:
-        if (name, precision) not in made:
+    def make(name: str, precision: Precision, half_cache: bool = False) -> Engines:
+        key = (name, precision, half_cache)
+        if key not in made:
             package = make_package(name, precision)
-            made[name, precision] = Engines(
-                engine(package, 2**15), engine(package, 0), "source_ids" if name == "translate" else "prompt_ids"
+            made[key] = Engines(
+                engine(package, 2**15, half_cache),
+                engine(package, 0, half_cache),
+                "source_ids" if name.endswith("translate") else "prompt_ids",
             )
-        return made[name, precision]
+        return made[key]
 
     yield make
     for engines in made.values():
@@ -170,13 +179,24 @@ def begins(whole: Output, part: Output, visit: Visit) -> bool:
     return part.tokens == whole.tokens[: len(part.tokens)] and part.prompt in ([], whole.prompt)
 
 
-@pytest.mark.parametrize("name", ["stories", "translate"])
+@pytest.mark.parametrize(
+    ("name", "half_cache"),
+    [
+        ("stories", False),
+        ("translate", False),
+        # Heads as wide as those of real models have an attention of their own, drafts, and a cache of 16 bits.
+        ("wide_stories", False),
+        ("wide_stories", True),
+        ("wide_translate", False),
+        ("wide_translate", True),
+    ],
+)
 @settings(max_examples=30)
 @given(visits=VISITS)
 def test_integer_answers_are_the_same_together_as_alone_to_the_last_bit(
-    make_engines: Callable[[str, Precision], Engines], name: str, visits: list[Visit]
+    make_engines: MakeEngines, name: str, half_cache: bool, visits: list[Visit]
 ) -> None:
-    together, alone = asyncio.run(answers(make_engines(name, "int8"), visits))
+    together, alone = asyncio.run(answers(make_engines(name, "int8", half_cache), visits))
 
     for visit, part, whole in zip(visits, together, alone, strict=True):
         assert begins(whole, part, visit), visit
@@ -186,7 +206,7 @@ def test_integer_answers_are_the_same_together_as_alone_to_the_last_bit(
 @settings(max_examples=12)
 @given(visits=VISITS)
 def test_float_answers_are_the_same_together_as_alone_but_for_rounding(
-    make_engines: Callable[[str, Precision], Engines], name: str, visits: list[Visit]
+    make_engines: MakeEngines, name: str, visits: list[Visit]
 ) -> None:
     together, alone = asyncio.run(answers(make_engines(name, "float32"), visits))
 
