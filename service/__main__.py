@@ -18,7 +18,7 @@ from pathlib import Path
 from model.package import PackageError
 from service.addresses import authority
 from service.draining import Draining, wait_for_readers
-from service.logs import configure_logs, own_stderr
+from service.logs import configure_logs, own_stderr, take_over
 from service.ports import Ports
 from service.ray_environment import ADMIN_SOCKET, LOOPBACK, prepare_single_machine
 from service.settings import Settings, variable
@@ -121,6 +121,7 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
         from service.app import targets
         from service.ray_processes import expect_ray_to_end, ray_lives, start_ray
 
+        take_over("ray.serve")  # which is there, with a form of its own, since the import
     try:
         with signals.heeded():
             start_ray(settings.ray_metrics_port or None, signals)

@@ -15,12 +15,16 @@ choose, which can be guessed from a list, and a key made here is 256 random bits
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
+import os
 import secrets
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
@@ -138,36 +142,68 @@ def _refuse_duplicates(path: Path, keys: Iterable[Key]) -> None:
         by_hash[key.hash] = key.name
 
 
-def append(path: Path, key: Key) -> None:
-    """Write a key's entry to the end of a keys file, which is made if missing; raises `SettingsError`."""
-    before, entry = path.read_bytes() if path.exists() else b"", key.entry().encode()
-    if before.strip() == b"[]":
-        path.write_bytes(entry)
-        return
-    if before and not before.endswith(b"\n"):
-        entry = b"\n" + entry
-    parse_keys(path, before + entry)  # what does not fit in leaves the file as it is
-    with path.open("ab") as file:
-        file.write(entry)
+@contextmanager
+def appended(path: Path, key: Key) -> Iterator[None]:
+    """Have a key's entry at the end of a keys file, which is made if missing; if what is within fails, it goes again.
+
+    A file that was there stays the same file, with its owner and mode, and may be a link or mounted alone. Raises
+    `SettingsError` for an entry that does not fit in, and `OSError`; the file is then as it was.
+    """
+    is_new = not path.exists()
+    with FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
+        with suppress(OSError):  # some file systems lock nothing
+            fcntl.flock(file, fcntl.LOCK_EX)  # else two that are added at once would be written to one place
+        before, entry = file.readall(), key.entry().encode()
+        kept = b"" if before.strip() == b"[]" else before
+        if kept and not kept.endswith(b"\n"):
+            entry = b"\n" + entry
+        parse_keys(path, kept + entry)
+        try:
+            _write_from(file, len(kept), entry)
+            yield
+        except BaseException:  # a full disk may have taken a part of it
+            _write_from(file, len(kept), before[len(kept) :])
+            if is_new:
+                path.unlink()
+            raise
+
+
+def _write_from(file: FileIO, place: int, content: bytes) -> None:
+    """Replace what a file has from a place on."""
+    file.seek(place)
+    while content:
+        content = content[file.write(content) :]
+    file.truncate()
 
 
 def issue_key(name: str, path: Path | None, **limits: int | None) -> None:
     """Make a key: it goes to stdout, and its entry into a file; without one the entry to stdout, and the key to stderr.
 
-    Raises `SettingsError` for a name, limit or file that cannot be.
+    A key that cannot be shown leaves no entry. Raises `SettingsError` for a name, limit or file that cannot be.
     """
     try:
         secret, key = make_key(name, **limits)
-        if path is not None:
-            append(path, key)
+        if path is None:
+            _show(sys.stdout, key.entry())
+            _show(sys.stderr, f"{secret}\n")  # apart from the entry, so that `… >> keys.yaml` writes no key
+        else:
+            with appended(path, key):
+                _show(sys.stdout, f"{secret}\n")
     except ValidationError as error:
         raise SettingsError(problems(error)) from None
     except OSError as error:
-        raise SettingsError(str(error)) from None
-    if path is None:
-        sys.stdout.write(key.entry())
-    # Apart from the entry, so that `… >> keys.yaml` writes no key.
-    (sys.stdout if path else sys.stderr).write(f"{secret}\n")
+        raise SettingsError(f"{path}: {error.strerror}") from None
+
+
+def _show(stream: TextIO, text: str) -> None:
+    """Write a text at once; raises `SettingsError` where nobody gets it, as by a closed pipe or on a full disk."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        with suppress(OSError), Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())  # else the end of the program would try to write it again
+        raise SettingsError(f"the key cannot be shown ({error.strerror}), so it is not kept") from None
 
 
 def main() -> None:

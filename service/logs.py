@@ -77,6 +77,14 @@ def configure_logs(
         logging.getLogger(__name__).warning("TRIFOLD_LOG_TO: %s; logs go to stderr", problem)
 
 
+def take_over(name: str) -> None:
+    """Let another's logger, as Ray Serve's in the process that starts all, write as ours do, from warnings on."""
+    logger = logging.getLogger(name)
+    logger.handlers = logging.getLogger(LOGGERS[0]).handlers
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+
+
 def _handler_of(to: Path) -> logging.StreamHandler[Any]:
     """Return what adds lines to a file or pipe; raises `OSError`."""
     is_file = to.is_file() or not to.exists()

@@ -42,9 +42,9 @@ class Limits(BaseModel):
     max_rows: int = Field(1024, ge=1, description="one request's texts times its labels")
     max_sentences: int = Field(1024, ge=1, description="sentences of one request's texts to translate")
     request_timeout_s: float = Field(
-        120.0, gt=0, le=A_DAY_S, description="from a request's head to the last byte of its answer"
+        120.0, gt=0, le=A_DAY_S, description="from when HAProxy passes a request on to the last byte of its answer"
     )
-    body_timeout_s: float = Field(20.0, gt=0, le=A_DAY_S, description="for a request's whole body, within that time")
+    body_timeout_s: float = Field(20.0, gt=0, le=A_DAY_S, description="for a request's whole body")
     stall_timeout_s: float = Field(30.0, gt=0, le=A_DAY_S, description="for a reader to take one piece of its answer")
     keep_alive_s: float = Field(
         10.0, gt=0, le=A_DAY_S, description="after which a stream with nothing to say sends a comment"

@@ -185,9 +185,12 @@ class ObserveRequests:
 
     def _tell(self, scope: Scope, request: Observed, code: str, seconds: float, span: Span) -> None:
         metrics = self._metrics
+        is_known = request.model != UNKNOWN
+        if not is_known and request.address is not None:  # it was refused before it was read
+            request.model = request.address
         if request.reason is not None:
             metrics.rejections.labels(request.model, request.reason).inc()
-        if code == CLIENT_LEFT and request.reason is None and request.model != UNKNOWN:
+        if code == CLIENT_LEFT and request.reason is None and is_known:
             metrics.cancellations.labels(request.model).inc()
         metrics.requests.labels(request.model, request.task, code).inc()
         if request.client != ANONYMOUS:

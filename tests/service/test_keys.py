@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import os
+import resource
+import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from service.keys import configured_keys, hash_of, main, make_key, read_keys
+from service.keys import appended, configured_keys, hash_of, main, make_key, read_keys
 from service.settings import Settings
 from service.settings_errors import SettingsError
 
@@ -148,3 +155,69 @@ def test_the_command_refuses_what_a_file_would(
     with pytest.raises(SystemExit, match="trifold: "):
         run(monkeypatch, *arguments)
     assert (tmp_path / "keys.yaml").read_text() == before
+
+
+@contextmanager
+def full_after(size: int) -> Iterator[None]:
+    """Let no file become larger; what fits of a write is written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("before", [None, "[]\n", f"- {{name: old, hash: '{HASH}'}}"])
+def test_a_disk_without_room_for_an_entry_leaves_the_file_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: str | None
+) -> None:
+    path = tmp_path / "keys.yaml" if before is None else keys_file(tmp_path, before)
+
+    with full_after(len(before or "") + 20), pytest.raises(SystemExit, match=f"trifold: {path}: File too large"):
+        run(monkeypatch, "new", "--file", str(path))
+    assert (path.read_text() if path.exists() else None) == before
+
+
+@pytest.mark.parametrize("before", [None, "[]\n", f"- {{name: old, hash: '{HASH}'}}"])
+def test_a_key_that_nobody_sees_leaves_no_entry(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / "keys.yaml" if before is None else keys_file(tmp_path, before)
+    reader, closed = os.pipe()
+    os.close(reader)
+    with Path("/dev/full").open("w") as full, os.fdopen(closed, "w") as pipe:
+        for nowhere, reason in ((full, "No space left on device"), (pipe, "Broken pipe")):
+            command = [sys.executable, "-m", "service.keys", "new", "--file", str(path)]
+            made = subprocess.run(command, stdout=nowhere, stderr=subprocess.PIPE, text=True, check=False)
+
+            told = f"trifold: the key cannot be shown ({reason}), so it is not kept\n"
+            assert (made.returncode, made.stderr) == (1, told)
+            assert (path.read_text() if path.exists() else None) == before
+
+
+def test_a_keys_file_stays_the_file_that_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, link = keys_file(tmp_path, "[]\n"), tmp_path / "link.yaml"
+    link.symlink_to(path)
+    path.chmod(0o640)
+    before = path.stat()
+    for name in ("one", "two"):
+        run(monkeypatch, name, "--file", str(link))
+
+    assert link.is_symlink() and [key.name for key in read_keys(path)] == ["one", "two"]
+    assert (path.stat().st_ino, path.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert len(capsys.readouterr().out.split()) == 2
+
+
+def test_keys_that_are_added_at_once_all_come_into_the_file(tmp_path: Path) -> None:
+    path = keys_file(tmp_path, "[]\n")
+    names = [f"key-of-{place}" for place in range(20)]
+    with ThreadPoolExecutor(10) as threads:
+        list(threads.map(partial(add, path), names))
+
+    assert sorted(key.name for key in read_keys(path)) == sorted(names)
+
+
+def add(path: Path, name: str) -> None:
+    with appended(path, make_key(name)[1]):
+        pass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from service.logs import LOGGERS, configure_logs
+from service.logs import LOGGERS, configure_logs, take_over
 
 ROOT = Path(__file__).parent.parent.parent
 SAID = "logging.getLogger('trifold').info('said', extra={'model': 'stories'})"
@@ -110,6 +110,19 @@ def test_the_form_of_lines_and_which_are_written_can_be_chosen() -> None:
 
     assert "said" not in written
     assert re.search(r"\[error +\] failed .*model=stories\nTraceback .*ValueError: out of range", written, re.DOTALL)
+
+
+def test_another_librarys_logger_writes_as_ours_do_once_it_is_taken_over() -> None:
+    other = logging.getLogger("test.other")
+    with io.StringIO() as stream, io.StringIO() as its_own:
+        other.addHandler(logging.StreamHandler(its_own))
+        configure_logs(stream=stream, log_format="json")
+        take_over("test.other")
+        other.info("connecting")
+        other.warning("slow")
+        written, before = json.loads(stream.getvalue()), its_own.getvalue()
+
+    assert (written["event"], written["level"], before) == ("slow", "warning", "")
 
 
 def test_a_traceback_is_whole_though_ray_replaces_print(monkeypatch: pytest.MonkeyPatch) -> None:

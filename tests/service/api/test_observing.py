@@ -76,13 +76,15 @@ async def test_refusals_are_counted_by_their_reason(open_client: OpenClient) -> 
         headers = {"X-API-Key": "key"}
         await client.post("/generate", json={"prompt": "dog " * 900}, headers=headers)
         await client.post("/generate", json={"model": "poems", "prompt": "x"}, headers=headers)
+        await client.post("/models/stories/generate", json={"prompt": "x", "max_tokens": -1}, headers=headers)
         await asyncio.sleep(FLUSH_S)
         seen = series((await client.get("/metrics", headers=headers)).text)
 
     assert seen['rejections_total{model="unknown",reason="unauthorized"}'] == 1
-    assert seen['rejections_total{model="stories",reason="invalid_request"}'] == 1
+    assert seen['rejections_total{model="stories",reason="invalid_request"}'] == 2
     assert seen['rejections_total{model="unknown",reason="not_found"}'] == 1
     assert seen['requests_total{code="422",model="stories",task="generate"}'] == 1
+    assert seen['requests_total{code="422",model="stories",task="unknown"}'] == 1  # at its address, before it was read
 
 
 async def test_a_client_that_leaves_is_counted(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
