@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -198,13 +199,19 @@ def compare(
 
 
 def cell(place: int, turns: Sequence[Sequence[Measured]]) -> str:
-    """Return the medians of one target over the rounds; a ratio is taken within each round."""
+    """Return the medians of one target over the rounds; a ratio is taken within each round, to those that answered."""
     own = [turn[place] for turn in turns]
     rate, p50, p99 = (statistics.median(values) for values in zip(*((m.rate, m.p50, m.p99) for m in own), strict=True))
-    ratios = [statistics.median(turn[place].rate / turn[base].rate for turn in turns) for base in range(min(place, 3))]
+    ratios = [ratio(place, base, turns) for base in range(min(place, 3))]
     failed = sum(m.failed for m in own)
     said = f"; {failed} failed" if failed else ""
-    return f"{rate:.0f} ({p50:.0f}, {p99:.0f}{'; ' if ratios else ''}{', '.join(f'{r:.2f}' for r in ratios)}{said})"
+    return f"{rate:.0f} ({p50:.0f}, {p99:.0f}{'; ' if ratios else ''}{', '.join(ratios)}{said})"
+
+
+def ratio(place: int, base: int, turns: Sequence[Sequence[Measured]]) -> str:
+    """Return the median ratio of two targets' rates; a dash where the other never had an answer."""
+    ratios = [turn[place].rate / turn[base].rate for turn in turns if turn[base].rate]
+    return f"{statistics.median(ratios):.2f}" if ratios else "–"
 
 
 def measure(target: Target, folder: Path, connections: int, seconds: int) -> Measured:
@@ -237,17 +244,24 @@ def processor_time() -> tuple[int, int]:
 
 
 def wait_for(target: Target) -> None:
-    """Ask once a moment until there is an answer."""
+    """Ask once a moment until there is an answer; one that is an error, or never comes, ends this program."""
     body = json.dumps(target.body).encode()
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {target.key}"} if target.key else {})
     request = urllib.request.Request(target.address, body, headers)
+    found = f"{target.address} does not answer; start the service with 'make serve'"
     for _ in range(150):
         try:
             urllib.request.urlopen(request, timeout=5).read()
             return
+        except urllib.error.HTTPError as error:
+            with error:
+                found = f"{target.address}: {error.code}: {error.read().decode(errors='replace')[:500]}"
+            if error.code != 503:  # which a service that starts says, too
+                break
+            time.sleep(0.1)
         except OSError:
             time.sleep(0.1)
-    sys.exit(f"{target.address} does not answer; start the service with 'make serve'")
+    sys.exit(found)
 
 
 if __name__ == "__main__":

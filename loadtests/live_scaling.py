@@ -13,6 +13,7 @@ import itertools
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import httpx2
@@ -20,6 +21,8 @@ from matplotlib.figure import Figure
 
 from deploy.monitoring.local import Prometheus, prometheus
 
+BODY = {"prompt": "Once upon a time", "max_tokens": 120, "temperature": 1.0}
+PAUSE_S = 0.5  # after an error: a client that asks again at once would be a flood of errors
 FIRST_TOKEN = 'trifold_time_to_first_token_seconds_bucket{{model="{model}"}}'
 PANELS = {
     "replicas": (
@@ -36,20 +39,35 @@ PANELS = {
 NAMES = {"replicas": ("desired", "healthy"), "sequences": ("running", "waiting")}
 
 
-async def ask(client: httpx2.AsyncClient, url: str, until: float, codes: dict[int, int]) -> None:
-    """Ask for one story after another, without a pause."""
-    body = {"prompt": "Once upon a time", "max_tokens": 120, "temperature": 1.0}
+async def check(client: httpx2.AsyncClient, url: str) -> None:
+    """Ask for a token; ends this program with a line unless it comes."""
+    try:
+        response = await client.post(url, json={**BODY, "max_tokens": 1})
+    except httpx2.HTTPError as error:
+        sys.exit(f"{url} does not answer ({error or type(error).__name__}); start the service")
+    if response.status_code != 200:
+        sys.exit(f"{url}: {response.status_code}: {response.text[:500]}")
+
+
+async def ask(client: httpx2.AsyncClient, url: str, until: float, codes: Counter[int | str]) -> None:
+    """Ask for one story after another, without a pause but after what is no story."""
     while time.time() < until:
-        response = await client.post(url, json=body)
-        codes[response.status_code] = codes.get(response.status_code, 0) + 1
+        try:
+            code: int | str = (await client.post(url, json=BODY)).status_code
+        except httpx2.HTTPError as error:
+            code = type(error).__name__
+        codes[code] += 1
+        if code != 200:
+            await asyncio.sleep(PAUSE_S)
 
 
-async def load(address: str, key: str, model: str, phases: list[tuple[int, float]]) -> dict[int, int]:
-    """Run (clients, seconds) phases one after the other; answers by status."""
-    codes: dict[int, int] = {}
+async def load(address: str, key: str, model: str, phases: list[tuple[int, float]]) -> Counter[int | str]:
+    """Run (clients, seconds) phases one after the other; answers by status, or by the error instead of one."""
+    codes: Counter[int | str] = Counter()
     url = f"{address}/models/{model}/generate"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx2.AsyncClient(timeout=120, headers=headers, limits=httpx2.Limits(max_connections=1000)) as client:
+        await check(client, url)
         for clients, seconds in phases:
             until = time.time() + seconds
             await asyncio.gather(*(ask(client, url, until, codes) for _ in range(clients)))
@@ -103,7 +121,7 @@ def main() -> None:
             "TRIFOLD_RAY_METRICS_PORT, and of a model alone name the --application gateway"
         )
     changes = [seen[0], *(after for before, after in itertools.pairwise(seen) if after != before)]
-    sys.stdout.write(f"replicas: {' → '.join(map(str, changes))}; answers by status: {codes}\n")
+    sys.stdout.write(f"replicas: {' → '.join(map(str, changes))}; answers by status: {dict(codes)}\n")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Run:
     models: dict[str, str] = field(default_factory=dict)  # by task, of the service that is asked
     underway: Group = field(default_factory=Group)  # requests; those of the open loop nobody waits for but the end
     has_ended: bool = False
+    ended_workers: set[str] = field(default_factory=set)  # of a master: whose last counts it has
 
 
 run = Run()
@@ -129,10 +130,16 @@ class TaskUser(Asker):
     streams = False
     weight = 1
 
+    def on_start(self) -> None:
+        """In open loop wait for the time of the first request: users begin together, and their requests do not."""
+        super().on_start()
+        if self.is_open():
+            gevent.sleep(self.wait_time())
+
     def wait_time(self) -> float:
         """Return the pause before the next request, in seconds; `--rate` is shared by all users that there may be."""
         options = given(self.environment)
-        mean_s = (options.num_users or 1) / options.rate if options.rate else options.pause
+        mean_s = options.rate_shared_by / options.rate if options.rate else options.pause
         return self.inputs.until_next(mean_s, time.perf_counter()) if self.is_open() else self.inputs.pause(mean_s)
 
     def is_open(self) -> bool:

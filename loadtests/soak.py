@@ -105,9 +105,7 @@ def soak(service: Service, key: str, options: Namespace) -> tuple[list[Look], fl
     """Find the rate, load with it, and look until the load ends; raises `RuntimeError` where nothing is borne."""
     host = f"http://{service.address.host}:{service.address.port}"
     loading = sweep.parse(["--host", host, "--api-key", key, "--seconds", f"{options.sweep_seconds:g}"])
-    rate = options.rate or SHARE * (sweep.knee(sweep.measure(loading)) or 0.0)
-    if not rate:
-        raise RuntimeError(f"not even {loading.first:g} requests/s are borne")
+    rate = options.rate or SHARE * knee_of(loading)
     with tempfile.TemporaryDirectory() as folder:
         report_file = Path(folder) / "report.json"
         command = sweep.load_command(host, rate, options.seconds, report_file)
@@ -123,6 +121,15 @@ def soak(service: Service, key: str, options: Namespace) -> tuple[list[Look], fl
             load.kill()
             load.wait()
     return [each for each in looks if each.at_s <= options.seconds], rate, report
+
+
+def knee_of(loading: Namespace) -> float:
+    """Return the knee, in requests/s, and tell how sure it is; raises `RuntimeError` where nothing is borne."""
+    points = sweep.measure(loading)
+    print(f"soak: {sweep.conclusion(points)}", file=sys.stderr)
+    if (found := sweep.knee(points)) is None:
+        raise RuntimeError(f"not even {loading.first:g} requests/s were shown to be borne")
+    return found
 
 
 def look(service: Service, at_s: float) -> Look:

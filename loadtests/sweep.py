@@ -2,13 +2,15 @@
 
 Each rate is one run of `loadtests/locustfile.py` in open loop, its warm-up cut. A rate is borne when enough of what was
 sent kept the SLO. Rates rise by a factor until one is not, and the gap is then halved a few times. Beyond the knee
-queues grow for as long as the load lasts, so figures there say little.
+queues grow for as long as the load lasts, so figures there say little. A rate that the load generator could not send
+says nothing of the service: the knee is then at least the highest rate that was borne.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,15 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtests.interrupts import end_as_by_ctrl_c
 from loadtests.machine import about
 from loadtests.outcomes import SLO
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 USERS = 20  # who share the rate: their tasks' weights sum to 10
-SENT = 0.9  # of what a rate asks for: of fewer a generator that could send no more would be measured
+SENT = 0.95  # of what a rate asks for: of fewer a generator that could send no more would be measured
 BOUNDS = {"latency": 2.0, "first-token": 0.5, "per-token": None}  # in seconds, unless told otherwise
 HEAD = (
     "rate",
+    "sent/due",
+    "load's CPU",
     "answered/s",
     "good/s",
     "kept the SLO",
@@ -44,21 +49,44 @@ class Point:
     """One rate, and what came of it."""
 
     rate: float
-    is_borne: bool
+    is_sent: bool  # else the load generator could send no more
+    is_borne: bool  # what was sent of it
     report: Report
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the service has borne the whole rate."""
+        return self.is_sent and self.is_borne
+
+    @property
+    def due(self) -> float:
+        """How many requests the rate asked for."""
+        seconds: float = self.report["seconds"]
+        return self.rate * seconds
 
 
 def main() -> None:
-    """Sweep, print a table, and exit with 1 if not even the first rate was borne."""
+    """Sweep, print a table, and exit with 1 if not even the first rate was borne, with 2 if it was not possible."""
     options = parse(sys.argv[1:])
-    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
-    points = measure(options, lambda point: print(row(point), flush=True))
-    found = knee(points)
-    print(f"\nknee: {f'{found:g} requests/s' if found else f'below {options.first:g} requests/s'}")
-    if options.json is not None:
-        content = {"about": about(), "knee": found, "runs": [point.report | {"rate": point.rate} for point in points]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-    sys.exit(0 if found else 1)
+    end_as_by_ctrl_c()
+    points: list[Point] = []
+
+    def tell(point: Point) -> None:
+        points.append(point)
+        print(row(point), flush=True)
+        if options.json is not None:  # each time, as somebody may end it before the last
+            options.json.write_text(json.dumps({"about": about(), **as_json(points)}, indent=1) + "\n")
+
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
+    try:
+        measure(options, tell)
+    except RuntimeError as error:
+        print(f"sweep: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    print(f"\n{conclusion(points)}")
+    sys.exit(0 if knee(points) else 1)
 
 
 def parse(arguments: list[str]) -> Namespace:
@@ -87,7 +115,7 @@ def measure(options: Namespace, tell: Callable[[Point], None] = lambda _: None) 
 
     def measured(rate: float) -> Point:
         report = run(options, rate)
-        point = Point(rate, is_borne(report, options.share, rate), report)
+        point = Point(rate, is_sent(report, rate), is_borne(report, options.share), report)
         tell(point)
         return point
 
@@ -103,7 +131,8 @@ def run(options: Namespace, rate: float) -> Report:
         environment = {**os.environ, "LOAD_API_KEY": options.api_key}
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if not path.exists():
-            raise RuntimeError(f"locust ended with {ended.returncode}: {ended.stderr[-2000:]}")
+            said = ended.stderr.strip().splitlines() or ["without a word"]
+            raise RuntimeError(f"locust ended with {ended.returncode}: {said[-1]}")
         report: Report = json.loads(path.read_text())
     return report
 
@@ -129,24 +158,44 @@ def sweep(
 ) -> list[Point]:
     """Raise the rate until one is not borne, halve the gap a few times, and return all points by their rates."""
     points = [measured(first)]
-    while points[-1].is_borne and points[-1].rate * factor <= most:
+    while points[-1].is_shown and points[-1].rate * factor <= most:
         points.append(measured(points[-1].rate * factor))
     below, above = knee(points), points[-1].rate
-    if below is not None and not points[-1].is_borne:
+    if below is not None and not points[-1].is_shown:
         for _ in range(halvings):
             points.append(measured((below + above) / 2))
-            below, above = (points[-1].rate, above) if points[-1].is_borne else (below, points[-1].rate)
+            below, above = (points[-1].rate, above) if points[-1].is_shown else (below, points[-1].rate)
     return sorted(points, key=lambda point: point.rate)
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """Return the highest rate that was borne and has none below it that was not."""
-    found = None
-    for point in sorted(points, key=lambda point: point.rate):
-        if not point.is_borne:
-            break
-        found = point.rate
-    return found
+    """Return the highest rate that was borne and has none below it that was not, or was not sent."""
+    end = limit(points)
+    return max((point.rate for point in points if end is None or point.rate < end.rate), default=None)
+
+
+def limit(points: Sequence[Point]) -> Point | None:
+    """Return the lowest rate that was not borne, or not sent; None where there is none."""
+    return min((point for point in points if not point.is_shown), key=lambda point: point.rate, default=None)
+
+
+def conclusion(points: Sequence[Point]) -> str:
+    """Return what the points tell of the knee; at least one is needed."""
+    found, end = knee(points), limit(points)
+    if end is None:
+        return f"knee: at least {found:g} requests/s, the highest rate that was tried"
+    if not end.is_sent:
+        most = max(point.report["total"]["sent"] / point.report["seconds"] for point in points)
+        least = f"at least {found:g} requests/s" if found else "unknown"
+        return f"the generator could send no more than {most:.0f} requests/s; the knee is {least}"
+    return f"knee: {found:g} requests/s" if found else f"knee: below {end.rate:g} requests/s"
+
+
+def as_json(points: Sequence[Point]) -> dict[str, Any]:
+    """Return all that was found; unless the rate above the knee was sent, the knee is but the least that it may be."""
+    by_rate, end = sorted(points, key=lambda point: point.rate), limit(points)
+    runs = [point.report | {"rate": point.rate, "is_sent": point.is_sent} for point in by_rate]
+    return {"knee": knee(points), "is_at_least": end is None or not end.is_sent, "runs": runs}
 
 
 def kept(report: Report) -> float:
@@ -156,12 +205,16 @@ def kept(report: Report) -> float:
     return share
 
 
-def is_borne(report: Report, share: float, rate: float) -> bool:
-    """Whether so many were sent as the rate asks for, and enough of them kept the SLO."""
-    due = rate * report["seconds"]
+def is_sent(report: Report, rate: float) -> bool:
+    """Whether so many were sent as the rate asks for."""
+    due, sent = rate * float(report["seconds"]), int(report["total"]["sent"])
     # Requests come at random: of 100 that are due fewer than 90 come in a sixth of the runs.
-    least = min(SENT * due, due - 3 * due**0.5)
-    return report["total"]["sent"] >= max(1, least) and kept(report) >= share
+    return sent >= max(1, min(SENT * due, due - 3 * math.sqrt(due)))
+
+
+def is_borne(report: Report, share: float) -> bool:
+    """Whether enough of what was sent kept the SLO."""
+    return kept(report) >= share
 
 
 def row(point: Point) -> str:
@@ -174,6 +227,8 @@ def row(point: Point) -> str:
     cells = [
         *(
             f"{point.rate:g}",
+            f"{total['sent']}/{point.due:.0f}",
+            f"{point.report['generator_cpu']:.0%}",
             f"{total['answered_per_s']:.1f}",
             f"{total['good_per_s']:.1f}",
             f"{kept(point.report):.1%}",

@@ -6,22 +6,17 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.monitoring.local import free_port
 from loadtests.sweep import LOCUSTFILE
-
-CARD = {"id": "sentiment", "task": "classify", "image_size": None}
-ANSWER = {"usage": {"prompt_tokens": 7, "completion_tokens": 0}}
+from tests.loadtests.server import Server, serving
 
 
 def test_it_needs_nothing_that_locusts_image_has_not() -> None:
@@ -34,61 +29,6 @@ def test_it_needs_nothing_that_locusts_image_has_not() -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
-
-
-class Server(ThreadingHTTPServer):
-    """Answers with one status, or never (none), and counts."""
-
-    request_queue_size = 64
-
-    def __init__(self, status: int | None, key: str) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.status, self.key = status, key
-        self.bodies: list[dict[str, Any]] = []
-        self.strangers = 0
-        self.has_ended = threading.Event()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.answer(200, {"data": [CARD]})
-
-    def do_POST(self) -> None:
-        self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        if self.server.status is None:
-            self.server.has_ended.wait()
-        else:
-            self.answer(self.server.status, ANSWER)
-
-    def answer(self, status: int, content: Any) -> None:
-        self.server.strangers += self.headers["Authorization"] != f"Bearer {self.server.key}"
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def serving(status: int | None) -> Iterator[Server]:
-    server = Server(status, key="secret")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.has_ended.set()
-        server.shutdown()
-        server.server_close()
 
 
 def locust(server: Server, *options: str) -> list[str]:
@@ -126,28 +66,82 @@ def test_a_service_that_hangs_fails_the_load_test_whatever_it_answered_before(ar
     assert f"'unfinished': {total['unfinished']}" in output
 
 
-def test_a_master_adds_up_what_its_workers_count(tmp_path: Path) -> None:
-    port, report = str(free_port()), tmp_path / "report.json"
+@contextmanager
+def workers(server: Server, port: str) -> Iterator[None]:
+    started = [subprocess.Popen(locust(server, "--worker", "--master-port", port), env=os.environ) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for worker in started:
+            worker.kill()
+            worker.wait()
+
+
+def by_master(server: Server, *options: str) -> subprocess.CompletedProcess[str]:
+    """Load from two workers until the master ends."""
+    port = str(free_port())
+    with workers(server, port):
+        master = ("--master", "--master-bind-port", port, "--expect-workers", "2", *options)
+        return subprocess.run(locust(server, *master), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_master_adds_up_what_its_workers_count_and_a_rate_is_that_of_all_of_them(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
     with serving(200) as server:
         rate = ("--rate", "60", "--users", "4", "--spawn-rate", "100", "--run-time", "2", "--report", str(report))
-        workers = [
-            subprocess.Popen(locust(server, "--worker", "--master-port", port), env=os.environ) for _ in range(2)
-        ]
-        try:
-            master = ("--master", "--master-bind-port", port, "--expect-workers", "2", *rate)
-            ended = subprocess.run(locust(server, *master), capture_output=True, text=True, timeout=60, check=False)
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
+        ended = by_master(server, *rate)
 
-    total = json.loads(report.read_text())["total"]
+    found = json.loads(report.read_text())
+    total = found["total"]
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert total["sent"] == total["answered"] == len(server.bodies)
+    assert total["sent"] == pytest.approx(60 * found["seconds"], rel=0.4)  # they come at random
     asked = Counter(json.dumps(body) for body in server.bodies)
     assert list(asked.values()).count(1) > 0.1 * len(server.bodies), "workers ask the same, so all is asked twice"
     assert total["tokens_per_s"] == pytest.approx(7 * total["answered_per_s"])
     assert server.strangers == 0
+
+
+def test_a_master_waits_for_answers_that_come_after_the_end_and_not_for_ever(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ("--rate", "20", "--users", "4", "--run-time", "1", "--report", str(report))
+    with serving(200, delay_s=2) as server:
+        ended = by_master(server, *options, "--patience", "20")
+        total = json.loads(report.read_text())["total"]
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert total["sent"] == total["answered"] == len(server.bodies) > 0
+
+    with serving(None) as server:
+        ended = by_master(server, *options, "--patience", "0.5")
+        total = json.loads(report.read_text())["total"]
+        assert ended.returncode == 1, ended.stdout + ended.stderr
+        assert total["sent"] == total["unfinished"] == len(server.bodies) > 0
+
+
+def test_users_of_an_open_loop_who_begin_together_do_not_ask_together() -> None:
+    with serving(200) as server:
+        options = ("--rate", "5", "--users", "60", "--run-time", "3")
+        ended = subprocess.run(locust(server, *options), capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert 0 < len(server.bodies) < 40  # 15, at random; one of each user more would be 75
+
+
+@pytest.mark.parametrize(
+    ("listing", "said"),
+    [(401, "401; give --api-key or LOAD_API_KEY"), (404, "404"), (None, "does not answer")],
+)
+def test_a_service_that_does_not_tell_its_models_ends_the_load_test_with_a_line(listing: int | None, said: str) -> None:
+    with serving(200, listing=listing or 200) as server:
+        if listing is None:
+            server.shutdown()
+            server.server_close()
+        command = locust(server, "--users", "1", "--run-time", "1")
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    *_, last = ended.stderr.splitlines()
+    assert ended.returncode == 1 and last.startswith(f"{server.address}/v1/models") and said in last
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_trace_is_replayed(tmp_path: Path) -> None:

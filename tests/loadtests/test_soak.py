@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from loadtests import sweep
 from loadtests.hostile.processes import Usage
-from loadtests.soak import Look, folders, judge, parse, size
+from loadtests.soak import Look, folders, judge, knee_of, parse, size
 
 REPLICAS = 7, 8
 RAYS = {"memory": 500, "descriptors": 50, "threads": 20}
@@ -69,6 +70,20 @@ def test_a_replica_that_died_breaks_it_whatever_its_successor_holds() -> None:
     assert broken([*seen[:2], *(replace(each, replicas=(REPLICAS[0], 99)) for each in seen[2:])]) == [
         "no replica began anew"
     ]
+
+
+def test_a_knee_that_is_but_the_generators_limit_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent = {"seconds": 10.0, "total": {"sent": 90}}
+    points = [sweep.Point(8, True, True, sent), sweep.Point(16, False, True, sent)]
+    monkeypatch.setattr(sweep, "measure", lambda _: points)
+
+    assert knee_of(sweep.parse([])) == 8
+    assert "could send no more than 9 requests/s; the knee is at least 8 requests/s" in capsys.readouterr().err
+    points.pop(0)
+    with pytest.raises(RuntimeError, match="not even 4 requests/s"):
+        knee_of(sweep.parse([]))
 
 
 def test_it_lasts_longer_than_until_it_has_settled() -> None:
