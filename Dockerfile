@@ -122,6 +122,8 @@ WORKDIR /app
 USER 10001:10001
 EXPOSE 8000 9464
 HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["python", "-m", "service.healthcheck"]
+# NVIDIA's base begins every command with a banner on its standard output, into which commands write files.
+ENTRYPOINT []
 CMD ["python", "-m", "service"]
 ARG CUDA
 ARG VERSION=unreleased

@@ -21,7 +21,8 @@ SERVED = ("cpu", "gpu", "dev")  # of the base, exactly one of them: what is serv
 EXTRAS = ("ha", "monitoring")  # any of them
 SECRETS = (None, "pull-secret", "pull-secret", None)  # with or without
 POLICIES = (None, "network-policy/plain", "network-policy/gke", "network-policy/eks")  # one of them, or none
-MODELS = (None, "models/store", "models/volume", "models/image", None)  # the same, in a turn of another length
+# The same, in a turn of another length.
+MODELS = (None, "models/store", "models/volume", "models/image", "models-file")
 ENTRANCES = (None, "gateway-api/plain", "gateway-api/gke", "ingress/eks")  # the same
 
 
@@ -33,9 +34,17 @@ def _compositions() -> list[Composition]:
         *(("plain", choice) for choice in itertools.product((None, "keda"), (None, "monitoring"))),
     ]
     return [
-        Composition(base, tuple(filter(None, (*choice, *turn))))
+        Composition(base, tuple(_fitted([*filter(None, (*choice, *turn))])))
         for (base, choice), turn in zip(choices, turns, strict=False)
     ]
+
+
+def _fitted(components: list[str]) -> list[str]:
+    """Return components without what another includes, and with the way to the store where a policy closes it."""
+    if "gpu" in components:
+        components = [each for each in components if each != "models-file"]
+    is_closed = "models/store" in components and not set(POLICIES).isdisjoint(components)
+    return [*components, "network-policy/store"] if is_closed else components
 
 
 COMPOSITIONS = _compositions()

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compares the images that ours begin with, and those that are run beside it, with their registries: each must be there
-# for amd64 and arm64. Says whose tag names something else than the digest here, and with --renew writes that.
+# for amd64 and arm64. Says whose tag names something else than the digest here, or has no digest here, and with --renew
+# writes the one that it names now.
 #
 #   deploy/image/bases.sh [--renew]        needs docker with buildx
 set -eu
@@ -13,9 +14,10 @@ for named in $(grep -ohE 'docker\.io/[a-z0-9./-]+:[A-Za-z0-9._-]+(@sha256:[0-9a-
     tag=${named%@*}
     now=$(docker buildx imagetools inspect "$tag" --format '{{.Manifest.Digest}}')
     if [ "$tag@$now" != "$named" ]; then
-        echo "$tag is $now now"
+        [ "$tag" = "$named" ] && is="has no digest here; it is" || is=is
+        echo "$tag $is $now now"
         if [ "${1:-}" = --renew ]; then
-            sed -i "s|$named|$tag@$now|" $files
+            sed -i -E "s#$named([^@A-Za-z0-9._-]|\$)#$tag@$now\1#" $files # and no longer tag that begins so
             named=$tag@$now
         fi
     fi

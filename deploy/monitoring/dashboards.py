@@ -221,7 +221,7 @@ DASHBOARDS = (
                 "reqps",
                 [f"sum by (code) (rate({INGRESS_ANSWERS}{{{HERE}, {OF_BACKENDS}}}[$__rate_interval]))"],
                 ["{{code}}"],
-                "What HAProxy answered, also where no replica could.",
+                "What HAProxy answered, also where no replica could; it counts anew whenever replicas change.",
             ),
             Panel("Nodes", "short", [f"sum by (node_type) (ray_cluster_active_nodes{{{HERE}}})"], ["{{node_type}}"]),
             Panel("CPU of a node", "percent", [f"ray_node_cpu_utilization{{{HERE}}}"], ["{{instance}}"]),

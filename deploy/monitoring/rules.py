@@ -48,12 +48,22 @@ def _failed(function: str, window: str) -> str:
     return f"sum by ({SCOPE}) ({function}({answered})) - ({told})"
 
 
+# Each replica has a series of its own, which begins with it at 1 and never increases, so the series are counted. Where
+# a pod dies with its replica, as under KubeRay, each of them has another `instance`.
+REPLICAS = f"{SCOPE}, application, deployment"
+STARTED = (
+    f"count by ({REPLICAS}) (last_over_time(ray_serve_deployment_replica_starts_total[30m])"
+    " unless ray_serve_deployment_replica_starts_total offset 30m)"
+)
+
+
 def _sum(metric: str, window: str, by: str, selector: str = "") -> str:
     return f"sum by ({SCOPE}, {by}) (rate({metric}{selector}[{window}]))"
 
 
 SERVICE = (
-    # What never reaches a replica is counted by HAProxy alone.
+    # What no process of ours answers is counted by HAProxy alone, and anew whenever Ray restarts it, at every change of
+    # replicas: what it answered since the last scrape may be missing.
     Alert(
         "TrifoldIngressFails",
         f"""
@@ -168,18 +178,18 @@ RAY = (
         "critical",
         "Serve's controller tells nothing; the head or the controller is gone",
     ),
-    # Each replica has a series of its own, which begins with it.
+    # An update starts as many as there are, and its rollback as many again. Of those that never were healthy Serve may
+    # have told nothing: then ten are too many.
     Alert(
         "TrifoldReplicasFlap",
         f"""
-        count by ({SCOPE}, instance, application, deployment) (
-          last_over_time(ray_serve_deployment_replica_starts_total[30m])
-            unless ray_serve_deployment_replica_starts_total offset 30m
-        ) > 10 {OURS}
+        {STARTED} > 10
+        unless {STARTED} <= 2 * max_over_time((sum by ({REPLICAS}) (ray_serve_deployment_replica_healthy))[30m:1m])
+        {OURS}
         """,
         "",
         "warning",
-        "{{ $labels.application }} at {{ $labels.instance }}: {{ $value | humanize }} replicas started in half an hour",
+        "{{ $labels.application }}: {{ $value | humanize }} replicas started in half an hour",
     ),
     # Not by Serve's gauge of the replicas that it aims at: it is set when they change, and Ray forgets it within half a
     # minute.

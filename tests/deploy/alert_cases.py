@@ -51,9 +51,9 @@ GPU, GPU_LABELS = '{gpu="0",Hostname="node-1"', {"gpu": "0", "Hostname": "node-1
 AT_A = {"model": "stories", "instance": "a"}
 STEP, SAID = 'trifold_step_seconds_count{model="stories",instance="a"}', '{model="stories",instance="a"}'
 WAITING = 'trifold_sequences_waiting{model="stories",instance="a"}'
-HEALTHY = (
-    'ray_serve_deployment_replica_healthy{application="small",deployment="model",replica="%s"}'  # of several models
-)
+HEALTHY = 'ray_serve_deployment_replica_healthy{application="stories",deployment="model",replica="%s"'
+SHARED = HEALTHY.replace("stories", "small") + "}"  # of several models
+FLAPPING = {"application": "stories", "deployment": "model"}
 
 CASES = (
     Case(
@@ -232,22 +232,32 @@ CASES = (
         "Serve's controller tells nothing; the head or the controller is gone",
         own=False,
     ),
-    Case(
+    Case(  # one pod after the other dies with its replica; silent: an update, its rollback, and then fewer replicas
         "TrifoldReplicasFlap",
         "40m",
-        {STARTS.format(replica, ',instance="a"'): ("_x15 1x30", "1x60") for replica in range(11)}
-        # silent: a pod each, of a rolling update
-        | {STARTS.format(replica, f',instance="pod-{replica}"'): (None, "_x15 1x40") for replica in range(11, 25)},
-        {"application": "stories", "deployment": "model", "instance": "a"},
-        "stories at a: 11 replicas started in half an hour",
+        {
+            STARTS.format(n, f',instance="pod-{n}"'): (f"_x{14 + 2 * n} 1x2 stale", f"_x{14 + n} 1x9 stale")
+            for n in range(12)
+        }
+        | {f'{HEALTHY % n},instance="head"}}': ("1x60" if n < 2 else None, "1x25 0x35") for n in range(6)},
+        FLAPPING,
+        "stories: 12 replicas started in half an hour",
+        own=False,
+    ),
+    Case(  # in one pod, and none was ever healthy; silent: one of them has been there for longer
+        "TrifoldReplicasFlap",
+        "40m",
+        {STARTS.format(n, ',instance="a"'): ("_x15 1x30", "_x15 1x30" if n else "1x60") for n in range(11)},
+        FLAPPING,
+        "stories: 11 replicas started in half an hour",
         own=False,
     ),
     Case(
         "TrifoldAutoscalerSaturated",
         "35m",
         {
-            HEALTHY % 1: "1x40",
-            HEALTHY % 2: ("1x40", "_x25 1x15"),  # silent: it has just come
+            SHARED % 1: "1x40",
+            SHARED % 2: ("1x40", "_x25 1x15"),  # silent: it has just come
             WAITING: "200x40",
             'trifold_model_info{model="stories",application="small"}': "1x40",
         },

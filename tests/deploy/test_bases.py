@@ -53,6 +53,27 @@ def test_digests_are_compared_and_renewed(copy: Path) -> None:
     assert run(copy).stdout == ""
 
 
+def test_a_tag_without_a_digest_is_told_and_gets_one(copy: Path) -> None:
+    redis = copy / "deploy" / "kubernetes" / "components" / "ha" / "redis.yaml"
+    redis.write_text("image: docker.io/library/redis:7\nother: docker.io/library/redis:7-alpine\n")
+
+    compared = run(copy)
+    assert (compared.returncode, compared.stdout.splitlines()) == (
+        0,
+        [
+            f"docker.io/library/{tag} has no digest here; it is sha256:{NEW} now"
+            for tag in ("redis:7", "redis:7-alpine")
+        ],
+    )
+
+    for _ in range(2):
+        run(copy, "--renew")
+        assert redis.read_text() == (
+            f"image: docker.io/library/redis:7@sha256:{NEW}\nother: docker.io/library/redis:7-alpine@sha256:{NEW}\n"
+        )
+    assert run(copy).stdout == ""
+
+
 def test_an_image_of_one_architecture_is_told(copy: Path) -> None:
     (copy / "docker-compose.yml").write_text(f"image: docker.io/library/single:3@sha256:{NEW}\n")
 

@@ -306,9 +306,14 @@ def test_a_group_has_room_for_the_workers_that_it_always_has(chart: helm_python.
     assert (group["minReplicas"], group["maxReplicas"]) == (10, 10)
 
 
+BANNER = "==========\n== CUDA ==\n==========\n\nCUDA Version 13.0.2\n\n"  # of NVIDIA's base images
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"models": MODELS, "serveConfig": BANNER + "applications: []\n"}, r"python -m service\.serve_config"),
+        ({"models": MODELS, "serveConfig": "CUDA Version 13.0.2\n"}, r"python -m service\.serve_config"),
         ({"workers": {"cpu": {"minReplicas": 3, "maxReplicas": 2}}}, "workers.cpu"),
         ({"served": "plain", "keda": {"enabled": True, "minReplicas": 3, "maxReplicas": 2}}, "keda"),
         ({"served": "gpu", "image": {"cpu": "example.com/trifold:1-cpu"}}, "image.gpu"),

@@ -43,6 +43,13 @@ def test_an_image_runs_as_another_user_than_root_and_checks_itself_without_a_she
     assert 'CMD ["python", "-m", "service.healthcheck"]' in STAGES[target]
 
 
+def test_what_a_command_writes_begins_with_no_banner_of_the_base() -> None:
+    _, entrypoint, command = STAGES["gpu"].partition("\nENTRYPOINT []\n")
+
+    assert entrypoint
+    assert 'CMD ["python", "-m", "service"]' in command  # an entrypoint takes the base's command away
+
+
 def test_an_image_has_the_code_its_terms_and_the_command() -> None:
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.M)
     paths = {path for line in copied for path in line.split()}

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deploy.chart import CHART
-from deploy.kustomize import KUBERNETES, can_render, rendered
+from deploy.kustomize import KUBERNETES, can_render, compose, rendered
 from model.storage.listing import read_list
 
 PAGE = (KUBERNETES.parent / "models.md").read_text(encoding="utf-8")
@@ -58,3 +58,15 @@ def test_the_values_of_the_chart_have_the_same_list(tmp_path: Path) -> None:
     for name, text in (("ours", example("packages:")), ("chart", yaml.safe_load(listing))):
         (tmp_path / name).write_text(text)
     assert read_list(tmp_path / "ours") == read_list(tmp_path / "chart")
+
+
+IDENTITY = "169.254.170.23"  # of EKS Pod Identity's agent, as AWS gives it
+
+
+@pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components")
+def test_a_pod_that_fetches_from_s3_can_ask_eks_for_its_credentials() -> None:
+    resources = compose("plain", ["models/store", "network-policy/eks", "network-policy/store"])
+    rules = [rule for each in resources if each["kind"] == "NetworkPolicy" for rule in each["spec"].get("egress", [])]
+
+    assert "Pod Identity" in PAGE and IDENTITY in PAGE
+    assert {"to": [{"ipBlock": {"cidr": f"{IDENTITY}/32"}}], "ports": [{"port": 80}]} in rules

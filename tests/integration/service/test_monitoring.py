@@ -7,14 +7,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitoring.local import free_port
-from tests.deploy.queries import ELSEWHERE, asked_for, queries
+from tests.deploy.queries import queries, unknown
 from tests.integration.processes import ROOT
 from tests.integration.service.asking import LONG, REQUESTS, request
 from tests.integration.service.conftest import ASLEEP, HAPROXY_METRICS_PORT, METRICS_PORT, MODELS, RAY_METRICS_PORT
@@ -83,17 +82,6 @@ def scraped_labels() -> dict[str, set[str]]:
             for sample in family.samples:
                 labels.setdefault(sample.name, set()).update(sample.labels)
     return labels
-
-
-def unknown(query: str, labels: dict[str, set[str]]) -> Iterator[str]:
-    """Yield what a query asks for and nobody shows."""
-    metrics, wanted = asked_for(query)
-    if any(map(ELSEWHERE.fullmatch, metrics)):
-        return
-    yield from (f"no metric {metric}: {query}" for metric in metrics - labels.keys())
-    if metrics and metrics <= labels.keys():
-        shown = set().union(*(labels[metric] for metric in metrics))
-        yield from (f"no label {label}: {query}" for label in wanted - shown)
 
 
 def test_the_health_check_tells_whether_the_service_answers(service: str) -> None:
