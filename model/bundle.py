@@ -11,7 +11,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +24,7 @@ from model.hub.cache import exporter_version
 from model.package import Manifest, PackageError
 from model.package.manifest import sha256_of
 from model.package.place import check_place, take_place
-from model.processes import end_with_the_parent
+from model.processes import end_with_the_parent, pool_of
 from model.training.errors import RunError
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Report, Training, train
@@ -161,20 +160,13 @@ def _begin(threads: int) -> None:
 
 @contextmanager
 def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of processes that share the cores, a new one for each task; they end at once if anything fails."""
+    """Yield a pool of processes that share the cores, a new one for each task; an interrupted run is resumed."""
     threads = max(1, (os.cpu_count() or 1) // jobs)
     before = os.environ.get("TQDM_DISABLE")
     os.environ["TQDM_DISABLE"] = "1"  # several bars would overwrite one another; read when a process begins
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (threads,), max_tasks_per_child=1)
     try:
-        yield pool
-    except BaseException:
-        for process in active_children():
-            process.terminate()  # an interrupted run is resumed
-        pool.shutdown(cancel_futures=True)
-        raise
-    else:
-        pool.shutdown()
+        with pool_of(jobs, _begin, threads, tasks_of_each=1) as pool:
+            yield pool
     finally:
         del os.environ["TQDM_DISABLE"]
         if before is not None:

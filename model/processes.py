@@ -5,6 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
 
 def end_with_the_parent() -> None:
@@ -17,3 +21,27 @@ def end_with_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def pool_of(
+    processes: int,
+    begin: Callable[..., None] = end_with_the_parent,
+    *given: Any,
+    tasks_of_each: int | None = None,
+) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of new processes, which end at once if anything fails or this one is to end.
+
+    Each calls `begin` with what is `given`, and ends after `tasks_of_each` tasks.
+    """
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, begin, given, max_tasks_per_child=tasks_of_each)
+    try:
+        yield pool
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()  # else the pool would wait for what they do
+        pool.shutdown(cancel_futures=True)
+        raise
+    else:
+        pool.shutdown()

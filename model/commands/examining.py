@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from model.commands.choices import Data, Package, RunFolder
+from model.commands.tables import show
+from model.package import Figure
 from model.sizes import SIZES
-
-console = Console()
 
 
 def evaluate(
@@ -33,11 +32,7 @@ def evaluate(
     from model.evaluation.evaluate import evaluate as measure
     from model.package import Manifest
 
-    table = Table("data set", "metric", "value", "precision")
-    figures = measure(package, data, limit=limit, reference=reference)
-    for figure in figures:
-        table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
-    console.print(table)
+    figures = measure(package, data, limit=limit, reference=reference, tell=_show_figures)
     manifest = Manifest.load(package)
     calibration = manifest.calibration
     if calibration is not None and limit is None:
@@ -51,6 +46,13 @@ def evaluate(
         print(cost.told)
     if dear:
         raise typer.Exit(1)
+
+
+def _show_figures(figures: list[Figure]) -> None:
+    table = Table("data set", "metric", "value", "precision")
+    for figure in figures:
+        table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
+    show(table)
 
 
 def verify(package: Package, run: RunFolder) -> None:
@@ -114,6 +116,6 @@ def summary(
     table = Table("layer", "kind", "shape", "parameters", title=Text(f"{name}: {total:,} parameters"))
     for layer in layers:
         table.add_row(layer.path, layer.kind, " × ".join(map(str, layer.shape)), f"{layer.parameters:,}")
-    console.print(table)
+    show(table)
     for kind, count in numbers.items():
         print(f"in its files: {count:,} numbers of type {kind}")

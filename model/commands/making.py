@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from model.commands.choices import (
@@ -30,11 +29,10 @@ from model.commands.choices import (
     precision_of,
     texts_of,
 )
+from model.commands.tables import show
 
 if TYPE_CHECKING:
     from model.training.recipe import Recipe
-
-console = Console()
 
 
 def train(
@@ -63,6 +61,8 @@ def train(
         run_training(chosen, data, out, start_from=start_from, compile_model=compile_model)
         print(f"{out}: {Run(out).figures.read_text()}")
         return
+    if start_from is None and Run(out).checkpoint.exists():
+        start_from = out  # an interrupted run, which goes on with the tokenizer that it has
     with tempfile.TemporaryDirectory() as folder:  # nothing is left of it
         training = Training(
             _without_asking(chosen), data, Path(folder), start_from=start_from, compile_model=compile_model
@@ -70,7 +70,7 @@ def train(
         table = Table(title=f"{recipe}, not trained", show_header=False)
         for name, value in plan(training).lines():
             table.add_row(name, value)
-    console.print(table)
+    show(table)
 
 
 def _without_asking(recipe: Recipe) -> Recipe:

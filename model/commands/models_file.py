@@ -10,10 +10,8 @@ The names are made packages, and the service gets a file that lists only those.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +24,7 @@ from model.hub.names import parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
-from model.processes import end_with_the_parent
+from model.processes import pool_of
 from service.models_file import FIELDS, ModelSettings
 from service.settings_errors import SettingsError, parse_yaml, problems
 
@@ -73,10 +71,11 @@ def read_entries(path: Path) -> list[Any]:
     try:
         content = parse_yaml(path, path.read_bytes())
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from None
+        named = "--models or TRIFOLD_MODELS_FILE names the models file"
+        raise SettingsError(f"{path}: {error.strerror}; {named}") from None
     entries = content.get("models") if isinstance(content, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise SettingsError(f"{path}: models: must be a list of models, each with package or model")
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise SettingsError(f"{path}: models: must be a list of models, at least one, each with package or model")
     return [{key: _absolute(path.parent, key, value) for key, value in entry.items()} for entry in entries]
 
 
@@ -95,16 +94,20 @@ def _is_folder(folder: Path, name: str) -> bool:
         return False
 
 
-def with_packages(entries: Sequence[Any], find: Find, check: Callable[[Named], None]) -> list[Any]:
+def with_packages(
+    entries: Sequence[Any], find: Find, check: Callable[[Named], None], file: Path | None = None
+) -> list[Any]:
     """Return the entries with a package in each. All are checked before the first package is looked for.
 
-    Raises `SettingsError`, and what `find` and `check` raise.
+    Raises `SettingsError`, which names the `file` that they are from if there is one, and what `find` and `check`
+    raise.
     """
-    checked = [_check(place, entry) for place, entry in enumerate(entries)]
+    of_file = f"{file}: " if file else ""
+    checked = [_check(f"{of_file}models.{place}", entry) for place, entry in enumerate(entries)]
     known = [name for entry in entries if (name := entry.get("name") or _name_of_package(entry))]
     for name, count in Counter(known).items():
         if count > 1:
-            raise SettingsError(f"two models are called {name}; give one of them another name")
+            raise SettingsError(f"{of_file}two models are called {name}; give one of them another name")
     named = [(entry.model, entry.options) for entry in checked if isinstance(entry, _NamedModel)]
     if len(named) > 1:  # else gigabytes may be downloaded before a slip in the last name is noticed
         check(named)
@@ -129,17 +132,17 @@ def _name_of_package(entry: Any) -> str | None:
         return None
 
 
-def _check(place: int, entry: Any) -> Any:
+def _check(place: str, entry: Any) -> Any:
     try:
         if "model" not in entry:
             ModelSettings.model_validate(entry)
             return entry
         if "package" in entry:
-            raise SettingsError(f"models.{place}: either model or package; a model is made a package")
+            raise SettingsError(f"{place}: either model or package; a model is made a package")
         model = _NamedModel.model_validate(entry)
         ModelSettings.model_validate({**(model.model_extra or {}), "package": ".", "name": model.name})
     except ValidationError as error:
-        raise SettingsError(f"models.{place}: {problems(error, (*FIELDS, *_NamedModel.model_fields))}") from None
+        raise SettingsError(f"{place}: {problems(error, (*FIELDS, *_NamedModel.model_fields))}") from None
     return model
 
 
@@ -198,6 +201,5 @@ def _check_all(models: Named) -> None:
 
 
 def _apart(function: Callable[..., Result], *args: Any) -> Result:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=end_with_the_parent) as pool:
+    with pool_of(1) as pool:
         return pool.submit(function, *args).result()

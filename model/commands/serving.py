@@ -79,6 +79,7 @@ def serve(
             "base": base,
             "allow_pickle": allow_pickle,
         }
+        file = None
         entries = [{"model": model, **common, **_settings(options or ())} for model in models]
         for entry, chosen in zip(entries, name or (), strict=False):
             entry["name"] = chosen
@@ -87,7 +88,7 @@ def serve(
     else:
         _start({**given, "models_file": file})
         return
-    packages = with_packages(entries, find_apart, check_apart)
+    packages = with_packages(entries, find_apart, check_apart, file)
     with tempfile.TemporaryDirectory(prefix="trifold-models-") as folder:
         resolved = Path(folder) / "models.yaml"
         _write(packages, resolved)

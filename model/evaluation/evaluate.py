@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from model.evaluation.classifiers import evaluate_classifier
 from model.evaluation.opened import Evaluation, Measured
@@ -17,15 +16,24 @@ from model.evaluation.translators import evaluate_translator
 from model.export.naive import NaiveDecoder
 from model.package import Figure, Manifest, PackageError, TaskName
 from model.package.manifest import sha256_of
+from model.progress import with_bar
 from model.training.objectives.pair import spearman
 from model.training.pairs import ALIKE, read_scored_pairs
 from model.training.readers import story_of
 
 
-def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: Path | None = None) -> list[Figure]:
+def evaluate(
+    package: Path,
+    data: Path,
+    *,
+    limit: int | None = None,
+    reference: Path | None = None,
+    tell: Callable[[list[Figure]], None] = lambda _figures: None,
+) -> list[Figure]:
     """Measure a package's figures, write them into its manifest and return them; other figures there stay.
 
-    A classifier's card is measured with them: calibration, slices, baselines, wrong answers.
+    A classifier's card is measured with them: calibration, slices, baselines, wrong answers. `tell` is given the
+    figures before they are written, as hours may have gone into what a full disk does not take.
 
     `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
     precision costs can be read; raises `PackageError` if it is another model, or if the package was exported anew
@@ -43,6 +51,7 @@ def evaluate(package: Path, data: Path, *, limit: int | None = None, reference: 
             raise PackageError(f"{folder}: there is no test data for task {task} here")
         measured = EVALUATIONS[task](evaluation)
         figures += measured.figures
+    tell(figures)
     manifest = Manifest.read(package)
     if manifest.sha256 != before.sha256:
         raise PackageError(f"{package}: it was exported anew while it was measured; measure it again")
@@ -112,7 +121,7 @@ def _evaluate_perplexity(evaluation: Evaluation) -> Measured:
     for split in ("validation", "test"):
         texts = list(filter(None, map(story_of, evaluation.rows(f"tinystories_subset/{split}.jsonl.xz"))))
         total, tokens, words = 0.0, 0, 0
-        for text in tqdm(texts, desc="perplexity"):
+        for text in with_bar(texts, desc="perplexity"):
             likelihood, count, kept = _log_likelihood(evaluation, text)
             total, tokens, words = total + likelihood, tokens + count, words + len(kept.split())
         dataset = f"tinystories_subset/{split}"

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from model.export.naive import open_package, text_inputs
 from model.package import Figure, Manifest, PackageTokenizer
 from model.package.manifest import TOKENIZER_FILE
+from model.progress import with_bar
 from model.training.batches import length_batches
 from model.training.errors import DataError
 from model.training.files import read_rows
@@ -59,7 +59,7 @@ class Evaluation:
         outputs: list[Any] = [None] * len(rows)
         lengths = [len(encoding.ids) for encoding in encodings]
         read = [self.manifest.length_read(encoding.ids) for encoding in encodings]
-        for batch in tqdm(length_batches(lengths, BATCH_TOKENS, None), desc=self.manifest.name):
+        for batch in with_bar(length_batches(lengths, BATCH_TOKENS, None), desc=self.manifest.name):
             inputs = text_inputs(
                 [encodings[index].ids[: read[index]] for index in batch],
                 [encodings[index].segment_ids[: read[index]] for index in batch],

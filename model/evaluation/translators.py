@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import sacrebleu
-from tqdm import tqdm
 
 from model.evaluation.graph_beams import translate_batch
 from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
 from model.package import Figure, PackageError
+from model.progress import with_bar
 from model.training import readers
 from model.training.batches import length_batches
 
@@ -72,7 +72,7 @@ def translate(evaluation: Evaluation, texts: Sequence[str], direction: tuple[str
     sources = [manifest.source_of(evaluation.tokenizer.encode(prefix + text).ids, first) for text in texts]
     answers = [""] * len(texts)
     batch_tokens = BATCH_TOKENS // 4 // beam_size
-    for batch in tqdm(length_batches([len(row) for row in sources], batch_tokens, None), desc="-".join(direction)):
+    for batch in with_bar(length_batches([len(row) for row in sources], batch_tokens, None), desc="-".join(direction)):
         some = [sources[index] for index in batch]
         found = translate_batch(manifest, evaluation.graphs, some, beam_size, forced)
         for index, ids in zip(batch, found, strict=True):

@@ -36,7 +36,7 @@ from model.package.manifest import (
 from model.package.place import check_place, take_place
 
 LARGE = 400_000_000  # parameters; of larger models the first layers are compared in float32, then all as shipped
-MAKING = ".export-"  # what the name of a folder begins with in which a package is made
+MAKING = ".export-"  # what the name of a folder begins with in which a package, or a run of one, is made
 EXPORTERS = ("torch", "onnx", "onnxruntime", "tokenizers")
 
 
@@ -66,7 +66,7 @@ def export_package(
     if config.vision is None and config.max_positions < FEWEST_POSITIONS:
         few = f"max_positions is {config.max_positions}, and {FEWEST_POSITIONS} are the fewest that can be verified"
         raise PackageError(f"{card.name}: {few}")
-    with _made_in(folder) as made, _refusals(card.name):
+    with made_in(folder) as made, _refusals(card.name):
         tokenizer = None if tokens is None else Tokenizer.from_file(str(tokens.file))
         samples = None if tokens is None else _samples(config, card, tokens, texts)
         verification, graphs = _verified_graphs(model, card.name, tokenizer, made, precision, samples)
@@ -137,11 +137,11 @@ def _described(config: TransformerConfig, card: Card, tokens: Tokens | None) -> 
 
 
 @contextmanager
-def _made_in(folder: Path) -> Iterator[Path]:
-    """Yield a new folder in a package's, where nobody else writes meanwhile; refused, the latter is as it was."""
+def made_in(folder: Path) -> Iterator[Path]:
+    """Yield a new folder in one where nobody else writes meanwhile; if anything fails, the latter is as it was."""
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    busy = f"{folder}: another process is writing a package there; wait for it, or write into another folder"
+    busy = f"{folder}: another process is writing there; wait for it, or write into another folder"
     with ExitStack() as stack:
         if is_new:
             stack.callback(_remove_if_empty, folder)  # refused, it is not there at all

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
-from tqdm import tqdm
 
 from model.export.graph import Array, Graph
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.export.samples import Sample, Samples
 from model.package import CacheShape
 from model.package.inputs import encoder_inputs
+from model.progress import with_bar
 
 CHUNK = 256  # tokens of a text at a time
 LEVELS = 255  # steps between the least and the largest number of 8 bits
@@ -75,7 +75,7 @@ def find_ranges(
     """
     with TemporaryDirectory(dir=scratch) as folder:
         watched = {name: _Watched(graph, Path(folder) / f"{name}.onnx") for name, graph in graphs.items()}
-        for sample in tqdm(samples.rows, desc="ranges of activations"):
+        for sample in with_bar(samples.rows, desc="ranges of activations"):
             ids = np.array([sample.ids])
             if cache is None:
                 inputs: dict[str, Any] = text_inputs([sample.ids], [sample.segments] if sample.segments else None)

@@ -13,12 +13,13 @@ import torch
 from onnx import numpy_helper
 
 from model.architectures import Transformer, build
+from model.export.export import MAKING, made_in
 from model.export.fuse import fuse
 from model.export.graph import Array, Weight
 from model.export.graphs import trace_graphs
 from model.export.prepare import prepared
 from model.export.trace import TRANSPOSED
-from model.package import Manifest, PackageError
+from model.package import Manifest, PackageError, Training
 from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, sha256_of, write_whole
 from model.training import own_labels
 from model.training.errors import RunError
@@ -34,7 +35,8 @@ def unpack(package: Path, folder: Path) -> Run:
     The weights are the package's: those of `int8` are multiples of their columns' scales, and are the same integers if
     they are exported again. What only training needs, as the optimizer's state, is not there: the run can be begun
     with (`--start-from`) and exported, and not resumed. Raises `PackageError` for a package that no recipe made, or
-    whose precision is not in `UNPACKED`, and `RunError` where something is in `folder` already.
+    whose precision is not in `UNPACKED`, and `RunError` where something is in `folder` already; then, as when it is
+    interrupted, that folder is as it was.
     """
     manifest = Manifest.load(package)
     if manifest.training is None or manifest.training.recipe not in {*RECIPES, own_labels.RECIPE}:
@@ -42,21 +44,28 @@ def unpack(package: Path, folder: Path) -> Run:
             f"{package}: no recipe made it, so there is no run to go back to; import its checkpoint in the precision "
             "that you want"
         )
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and not all(path.name.startswith(MAKING) for path in folder.iterdir()):
         raise RunError(f"{folder}: something is there already; unpack into a folder that is empty or not there")
     model = read_model(package)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run(folder)
+    with made_in(folder) as made:
+        _write(package, manifest, manifest.training, model, Run(made))
+        for path in sorted(made.iterdir(), reverse=True):  # best.pt last, without which it is no run to begin with
+            path.rename(folder / path.name)
+    return Run(folder)
+
+
+def _write(package: Path, manifest: Manifest, training: Training, model: Transformer, run: Run) -> None:
+    """Write all files of the run."""
     if manifest.image is None:
         shutil.copyfile(package / TOKENIZER_FILE, run.tokenizer)
     if (package / CURVES_FILE).exists():
         shutil.copyfile(package / CURVES_FILE, run.curves)
     about = {
-        "recipe": {"name": manifest.training.recipe},
+        "recipe": {"name": training.recipe},
         "card": {field: getattr(manifest, field) for field in own_labels.CARD_FIELDS},
         "training_data": [dataset.model_dump() for dataset in manifest.training_data],
-        "minutes_before": manifest.training.minutes,
-        "data": manifest.training.data,
+        "minutes_before": training.minutes,
+        "data": training.data,
         "unpacked_from": {"package": manifest.name, "precision": manifest.precision, "sha256": manifest.sha256},
     }
     write_whole(run.config, json.dumps(about, indent=2) + "\n")
@@ -66,7 +75,6 @@ def unpack(package: Path, folder: Path) -> Run:
         "tokenizer": sha256_of(run.tokenizer) if run.tokenizer.exists() else None,
     }
     save_whole(weights, run.best)
-    return run
 
 
 def read_model(package: Path) -> Transformer:

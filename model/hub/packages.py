@@ -21,6 +21,7 @@ from model.hub.errors import HubError, HubUnreachable
 from model.hub.names import MAX_NAME_LENGTH, HubName, parse_name, served_name
 from model.hub.sources import Adapted, Folder, Source, opened
 from model.package.manifest import FILE_NAME, NAME_PATTERN, Manifest, Precision
+from model.package.place import check_place
 
 NEEDED = ("torch", "onnx", "safetensors", "sentencepiece")  # to import; the extra `import` has them
 
@@ -93,19 +94,23 @@ class Packages:
     def make(self, name: str, out: Path, options: ImportOptions) -> None:
         """Make the package of a checkpoint in a folder of its own, which the model is named after.
 
-        Raises `HubError` for a folder that no model can be named after, and what `find` raises.
+        Raises `HubError` for a folder that no model can be named after or that cannot be written to, `PackageError` for
+        one that has other files, both before anything is downloaded or read; then what `find` raises.
         """
         chosen = out.absolute().name
         if not re.fullmatch(NAME_PATTERN, chosen):
+            like = out.resolve().parent / served_name(out)
             raise HubError(
                 f"{out}: the model would be called {chosen!r}; names are 1 to {MAX_NAME_LENGTH} small letters, digits, "
-                f"dots, dashes and underscores, the first a letter or digit, as in {out.with_name(served_name(out))}"
+                f"dots, dashes and underscores, the first a letter or digit, as in {like}"
             )
         if (out / CONFIG_FILE).is_file() and not (out / FILE_NAME).is_file():
             raise HubError(
                 f"{out}: there is a {CONFIG_FILE}, as checkpoints have, some of whose files a package's would replace; "
                 "name another folder"
             )
+        check_place(out)
+        _check_writable(out)
         with self._opened(parse_name(name), options) as checkpoint:
             self._import(checkpoint, chosen, out, options)
 
@@ -207,6 +212,16 @@ class Packages:
                 allow_pickle=options.allow_pickle,
             )
             export_package(model, tokens, card, out, precision=options.precision, family=family, texts=options.texts)
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise `HubError` where nothing can be written into a folder, or into that in which it would be made."""
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        with TemporaryDirectory(dir=place):
+            pass
+    except OSError as error:
+        raise HubError(f"{folder}: {place} cannot be written to: {error.strerror}; name another folder") from None
 
 
 def _key(source: Path | HubName, revision: str, options: ImportOptions) -> str:

@@ -228,6 +228,11 @@ def _require_files(folder: Path) -> None:
     """Refuse a folder that is nothing of ours; raises `HubError`."""
     has_part = (folder / CONFIG_FILE).is_file() or (folder / ADAPTER_FILE).is_file()
     if not has_part and latest_checkpoint(folder) is None:
+        if (folder / FILE_NAME).is_file():
+            raise HubError(
+                f"{folder}: it is a package already; copy the folder, or make another: import its checkpoint, or "
+                "unpack and export it if it was trained here"
+            )
         raise HubError(
             f"{folder}: there is neither {FILE_NAME}, as a package has, nor {CONFIG_FILE}, as a checkpoint has"
         )

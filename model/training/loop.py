@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from torch import nn
-from tqdm import tqdm
 
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
 from model.locks import alone_in
-from model.package.manifest import sha256_of
+from model.package.manifest import sha256_of, write_whole
+from model.progress import note, with_bar
 from model.sizes import SIZES
 from model.training.batches import prefetched
 from model.training.decisions import (
@@ -58,9 +58,9 @@ def train(
     """Train a recipe on the data sets under `data`; an interrupted run in `folder` is resumed where it stopped.
 
     `start_from` is another run's folder, whose tokenizer and weights a new run begins with; a head that the other has
-    not begins anew. `report` is called with the training every 50 steps, and returns what the progress bar shows, too.
-    Raises `RunError` where anything else differs, or another process trains into the folder. Returns the model as it is
-    after the last step.
+    not begins anew. `report` is called with the training every 50 steps, and returns what is shown of it, too.
+    Raises `RunError` where anything else differs, another process trains into the folder, or it has others' files.
+    Returns the model as it is after the last step.
     """
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is training there; wait for it, or train into another folder"
@@ -162,7 +162,7 @@ class Training:
         started = time.monotonic() - self.seconds
         with (
             closing(prefetched(self._batches(), PREFETCHED)) as batches,
-            tqdm(total=self.total_steps, initial=self.step, unit="step", dynamic_ncols=True) as progress,
+            with_bar(range(self.total_steps), initial=self.step, unit="step", dynamic_ncols=True) as progress,
         ):
             while not self.is_finished:
                 taken = [next(batches) for _ in range(self.recipe.accumulate)]
@@ -176,7 +176,7 @@ class Training:
                     loss = statistics.mean(self._read_losses())
                     self.losses, self.gradients = [], []
                     shown = {"loss": f"{loss:.3f}", "epoch": f"{self.epoch}"}
-                    progress.set_postfix({**shown, **(report(self) if report else {})})
+                    note(progress, self.recipe.name, self.step, {**shown, **(report(self) if report else {})})
                     self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
                 if self.step % self.recipe.evaluate_every == 0 or is_last:
                     self._keep_if_best()
@@ -342,7 +342,7 @@ class Training:
             "minutes_before": 0.0 if self.start_from is None else Run(self.start_from).minutes,
         }
         text = json.dumps(about, indent=2, default=lambda part: part.model_dump())
-        self.run.config.write_text(f"{text}\n")
+        write_whole(self.run.config, f"{text}\n")
 
     def _weights(self, model: Transformer) -> dict[str, Any]:
         """Return what makes a model again, and the hash of the tokenizer that it reads with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from model.package.manifest import sha256_of, write_whole
 from model.training.decisions import Decisions
 from model.training.errors import RunError
 from model.wording import first_line
+
+BESIDE = (".partial", ".log", ".out")  # half written, or what a shell has put there of the command's own lines
 
 
 @dataclass(frozen=True)
@@ -154,12 +157,29 @@ class Run:
             file.write(json.dumps(values) + "\n")
 
     def check_resumable(self) -> None:
-        """Refuse a folder of weights that were trained and cannot be trained on; raises `RunError`."""
-        if self.best.exists() and not self.checkpoint.exists():
+        """Refuse a folder of weights that cannot be trained on, or of files that are no run's; raises `RunError`."""
+        if self.checkpoint.exists():
+            return
+        if self.best.exists():
             raise RunError(
                 f"{self.folder}: there is {self.best.name}, and no {self.checkpoint.name} to go on from; "
                 "train into another folder, or remove this one to begin anew"
             )
+        for path in sorted(self.folder.iterdir()):
+            if path.is_file() and not self._may_be_here(path):
+                raise RunError(
+                    f"{self.folder}: there is {path.name}, which is no training run's, and what is there could be "
+                    "replaced; train into a folder that is empty or not there yet"
+                )
+
+    def _may_be_here(self, path: Path) -> bool:
+        """Tell whether a file may be in the folder of a run that has just begun, or has been interrupted then."""
+        if path == self.config:  # a checkpoint of another program has one, too
+            with suppress(RunError):
+                return "recipe" in self._noted()
+            return False
+        written = {self.tokenizer, self.taught, self.log, self.figures, self.curves}
+        return path in written or path.name.startswith(".") or path.suffix in BESIDE
 
     def clear(self) -> None:
         """Drop what a run left that has no checkpoint: it would pass for this one's."""
@@ -199,10 +219,10 @@ def save_whole(state: dict[str, Any], path: Path) -> None:
 
 
 def load_whole(path: Path) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU; raises `RunError` for one that is damaged."""
+    """Read a checkpoint onto the CPU; raises `RunError` for one that is damaged, `OSError` for one out of reach."""
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (FileNotFoundError, MemoryError):
+    except (OSError, MemoryError):  # nothing that is wrong with what it holds
         raise
     except Exception as error:  # whatever a reader of broken files may raise
         raise RunError(

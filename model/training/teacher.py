@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from model.architectures import Transformer
+from model.progress import with_bar
 from model.training.errors import RunError
 from model.training.half import autocast
 from model.training.objectives import Batch, Classify, Contrastive, ScorePairs
@@ -92,7 +92,7 @@ def _outputs_of(
     device = next(teacher.parameters()).device
     found: dict[int, torch.Tensor] = {}
     batches = objective.batches(batch_tokens, None)
-    for indices in tqdm(batches, desc="asking the teacher", unit="batch", dynamic_ncols=True):
+    for indices in with_bar(batches, desc="asking the teacher", unit="batch", dynamic_ncols=True):
         batch = {name: tensor.to(device) for name, tensor in objective.collate(indices).items()}
         with torch.no_grad(), autocast(device):
             outputs = compute(teacher, batch)

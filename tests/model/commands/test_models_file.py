@@ -133,14 +133,22 @@ def test_paths_of_a_models_file_are_relative_to_it(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("content", ["", "models: 3", "models: [a]", "- model: a/b"])
+@pytest.mark.parametrize("content", ["", "models: 3", "models: [a]", "models: []", "- model: a/b"])
 def test_a_file_that_is_no_models_file_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "models.yaml"
     path.write_text(content)
-    with pytest.raises(SettingsError, match="must be a list of models, each with package or model"):
+    with pytest.raises(SettingsError, match="must be a list of models, at least one, each with package or model"):
         read_entries(path)
-    with pytest.raises(SettingsError, match="No such file"):
+    with pytest.raises(SettingsError, match=r"none\.yaml: No such file .* TRIFOLD_MODELS_FILE names the models file"):
         read_entries(tmp_path / "none.yaml")
+
+
+def test_what_is_wrong_in_a_models_file_is_told_with_its_path() -> None:
+    file = Path("/etc/models.yaml")
+    doubled = [{"model": "a/b", "name": "one"}, {"package": "c", "name": "one"}]
+    for entries, words in (([{"model": "a/b", "max_slot": 1}], r"models\.0: max_slot"), (doubled, "two models are")):
+        with pytest.raises(SettingsError, match=f"^/etc/models.yaml: {words}"):
+            with_packages(entries, lambda *_: pytest.fail("looked for"), lambda _: None, file)
 
 
 def test_the_service_reads_what_comes_out(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,26 @@ def test_a_models_file_of_the_environment_may_have_names(tmp_path: Path, monkeyp
 
     assert done.returncode == 1
     assert f"{tmp_path / 'none'}: there is no such folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, r"trifold: \.: Is a directory; --models or TRIFOLD_MODELS_FILE names the models file\n"),
+        ("models: []", r"trifold: {file}: models: must be a list of models, at least one, .*\n"),
+        ("models: [{package: a, max_slot: 3}]", r"trifold: {file}: models\.0: max_slot: not known; .*\n"),
+    ],
+)
+def test_what_is_wrong_with_a_models_file_names_it_as_it_was_given(
+    content: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "models.yaml"
+    file.write_text(content or "")
+    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(file) if content else "")
+    done = trifold("serve")
+
+    assert done.returncode == 1
+    assert re.fullmatch(words.format(file=re.escape(str(file))), done.stderr)
 
 
 def test_the_version_is_told() -> None:

@@ -206,7 +206,7 @@ def test_two_exports_into_one_folder_do_not_meet(tmp_path: Path) -> None:
     other = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     (tmp_path / ".export-other").mkdir()
-    with pytest.raises(PackageError, match="another process is writing a package there"):
+    with pytest.raises(PackageError, match="another process is writing there"):
         export_package(random_model(TINY["fashion"]), None, FASHION, tmp_path, precision="float32")
     assert (tmp_path / ".export-other").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -129,6 +130,27 @@ def test_a_folder_with_something_in_it_is_left_alone(make_package: MakePackage, 
     with pytest.raises(RunError, match="something is there already"):
         unpack(trained(make_package("sentiment"), tmp_path / "sentiment"), tmp_path / "run")
     assert (tmp_path / "run" / "best.pt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_interrupted_leaves_nothing_and_can_be_asked_for_again(
+    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    package, folder = trained(make_package("sentiment"), tmp_path / "sentiment"), tmp_path / "run"
+    if not is_new:
+        folder.mkdir()
+
+    def full(_state: object, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr("model.export.unpack.save_whole", full)
+        unpack(package, folder)
+    assert not folder.exists() if is_new else not list(folder.iterdir())
+
+    (folder / ".export-killed").mkdir(parents=True)  # of one that could not remove it
+    assert load_trained(unpack(package, folder).folder)[1] is not None
+    assert not (folder / ".export-killed").exists()
 
 
 @pytest.mark.parametrize("precision", ["int8-blocks", "int8-static"])

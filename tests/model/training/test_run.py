@@ -1,0 +1,73 @@
+"""A run's folder: whose files it may have when a run begins there, and what is out of reach."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from model.training.errors import RunError
+from model.training.loop import Training
+from model.training.run import load_trained
+from tests.conftest import MakePackage
+from tests.model.training.tiny_runs import run
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("others", "first"),
+    [
+        ({"config.json": '{"model_type": "bert"}', "tokenizer.json": "{}", "log.jsonl": "{}"}, "config.json"),
+        ({"config.json": "{", "tokenizer.json": "{}"}, "config.json"),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, "tokenizer_config.json"),
+        ({"model.safetensors": "", "figures.json": "{}"}, "model.safetensors"),
+    ],
+)
+def test_a_folder_with_others_files_is_left_as_it_is(others: dict[str, str], first: str, tmp_path: Path) -> None:
+    for name, content in others.items():
+        (tmp_path / name).write_text(content)
+    before = content_of(tmp_path)
+
+    with pytest.raises(RunError, match=f"there is {first}, which is no training run's, .* train into a folder that"):
+        run("finetune-classify-spam", tmp_path)
+    assert content_of(tmp_path) == before
+
+
+def test_so_is_that_of_a_package(make_package: MakePackage, tmp_path: Path) -> None:
+    package = Path(shutil.copytree(make_package("sentiment").folder, tmp_path / "sentiment"))
+    before = content_of(package)
+
+    with pytest.raises(RunError, match="which is no training run's"):
+        run("finetune-classify-spam", package)
+    assert content_of(package) == before
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_begins_anew_beside_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Training) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Training, "save", interrupted)
+        run("finetune-classify-spam", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.json"}
+    for name in ("train.log", "nohup.out", "checkpoint.partial", ".gitkeep"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "lost+found").mkdir()
+
+    run("finetune-classify-spam", tmp_path)
+    assert json.loads((tmp_path / "figures.json").read_text())["step"] > 0
+
+
+def test_weights_out_of_reach_are_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "best.pt").mkdir()  # as a file that may not be read, which there is none of for root
+
+    with pytest.raises(OSError, match=r"best\.pt") as error:
+        load_trained(tmp_path)
+    assert "remove the folder" not in str(error.value)
