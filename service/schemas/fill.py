@@ -46,6 +46,7 @@ class Candidate:
     id: int
     text: str
     score: float
+    continues_word: bool  # that stands before it: it is a further piece, or punctuation
 
 
 @dataclass(frozen=True, slots=True)

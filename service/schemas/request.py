@@ -89,14 +89,27 @@ OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and someth
 # that are as if it were left out.
 ELSEWHERE: dict[str, tuple[str, tuple[object, ...]]] = {
     "aggregation_strategy": ("aggregation", ()),
+    "candidate_labels": ("labels", ()),
+    "doc_stride": ("overlap", ()),
+    "handle_impossible_answer": ("no_answer", (False,)),
     "max_active_dims": ("top_k", ()),
     "function_to_apply": ("activation", ()),
     "guided_json": ("grammar", ()),
     "max_completion_tokens": ("max_tokens", ()),
     "num_beams": ("beam_size", ()),
+    "normalize_embeddings": ("normalize", ()),
     "num_return_sequences": ("n", (1,)),
+    "output_dimension": ("dimensions", ()),
+    "output_dimensionality": ("dimensions", ()),
+    "raw_scores": ("activation", (False,)),
     "response_format": ("grammar", ({"type": "text"},)),
+    "return_text": ("return_documents", (False,)),
     "stop_sequences": ("stop", ([],)),
+    "stride": ("overlap", (0,)),
+    "top_k": ("top_n", ()),
+    "truncate_dim": ("dimensions", ()),
+    "truncation": ("truncate", (False,)),
+    "truncation_direction": ("truncation_side", ()),
 }
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known

@@ -69,11 +69,15 @@ def entities(
     if aggregation == "none":
         wanted = ~np.isin(tagged.labels, [number for number, label in enumerate(tags.labels) if label in ignored])
         return [
-            _entity(text, tags.labels[label], score, start, end) for start, end, label, score in _rows(tagged, wanted)
+            _entity(text, tags.labels[label], score, start, end, offsets)
+            for start, end, label, score in _rows(tagged, wanted)
         ]
     grouped = _grouped(tagged, tags)
     wanted = ~np.isin(grouped.labels, [number for number, kind in enumerate(tags.kinds) if kind in ignored])
-    return [_entity(text, tags.kinds[label], score, start, end) for start, end, label, score in _rows(grouped, wanted)]
+    return [
+        _entity(text, tags.kinds[label], score, start, end, offsets)
+        for start, end, label, score in _rows(grouped, wanted)
+    ]
 
 
 def _tagged(scores: Array, offsets: Array, words: Array, aggregation: Aggregation) -> Tagged:
@@ -118,15 +122,18 @@ def _rows(tagged: Tagged, wanted: Array) -> list[tuple[int, int, int, float]]:
     return list(zip(*(column[wanted].tolist() for column in columns), strict=True))
 
 
-def _entity(text: str, label: str, score: float, start: int, end: int) -> Entity:
-    start, end = trimmed(text, start, end)
+def _entity(text: str, label: str, score: float, start: int, end: int, offsets: Array) -> Entity:
+    following = int(np.searchsorted(offsets[:, 0], end))
+    bound = int(offsets[following, 0]) if following < len(offsets) else len(text)
+    start, end = trimmed(text, start, end, bound)
     return Entity(label, score, start, end, text[start:end])
 
 
-def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def trimmed(text: str, start: int, end: int, bound: int) -> tuple[int, int]:
     """Return the characters without white space at either end, which some tokens begin with, and with all accents.
 
-    A tokenizer that strips accents ends before one that is a character of its own, behind its letter.
+    A tokenizer that strips accents ends before one that is a character of its own, behind its letter. At `bound` the
+    next token begins, which an accent of its own may be.
     """
     inside = text[start:end]
     stripped = inside.strip()
@@ -134,7 +141,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
         return start, end
     start += len(inside) - len(inside.lstrip())
     end = start + len(stripped)
-    most = min(len(text), end + MAX_MARKS)
+    most = min(bound, end + MAX_MARKS)
     while end < most and is_mark(text[end]):
         end += 1
     return start, end

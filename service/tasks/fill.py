@@ -138,8 +138,14 @@ class Fill:
             ids = np.argpartition(-logits[:known], count - 1)[:count]
         ids = ids[np.lexsort((ids, -logits[ids]))][:count]
         scores = softmax(logits)[ids]
+        tokenizer = self._encoder.tokenizer
         return [
-            Candidate(token, self._encoder.tokenizer.text_of[token] or self._encoder.tokenizer.token_of(token), score)
+            Candidate(
+                token,
+                tokenizer.text_of[token] or tokenizer.token_of(token),
+                score,
+                continues_word=not tokenizer.text_behind[token].startswith(" "),
+            )
             for token, score in zip(ids.tolist(), scores.tolist(), strict=True)
         ]
 

@@ -76,8 +76,11 @@ def answers(context: str, text: LongText, windows: Sequence[Spans], top_k: int) 
             is_of_words[widened] = _WITHOUT_SPACES.search(context, start, end) is None
         if not is_of_words[widened]:
             first, last = int(firsts[place]), int(lasts[place])  # what stands between two spaces is no word there
-        characters = trimmed(context, int(text.offsets[first, 0]), int(text.offsets[last, 1]))
-        best.setdefault(characters, float(scores[place]))
+        bound = int(text.offsets[last + 1, 0]) if last + 1 < len(text.offsets) else len(context)
+        start, end = trimmed(context, int(text.offsets[first, 0]), int(text.offsets[last, 1]), bound)
+        if not context[start:end].strip():  # some tokenizers have tokens of nothing but white space
+            continue
+        best.setdefault((start, end), float(scores[place]))
         if len(best) == top_k:
             break
     return [Span(context[start:end], score, start, end) for (start, end), score in best.items()]

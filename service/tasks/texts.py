@@ -17,7 +17,9 @@ from service.tasks.pool import Pool
 
 Kept = TypeVar("Kept")
 
-MAX_CHARACTERS_PER_TOKEN = 64  # no text has so many for each token, unless most of it is white space
+# No text of words has so many for each token. One that has, as hundreds of characters that are one unknown word, is
+# refused as too long, or cut there.
+MAX_CHARACTERS_PER_TOKEN = 64
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
 MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, BeforeValidator, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
 from service.schemas import Response
+
+
+def refused(value: object) -> object:
+    """Refuse what asks for something that is not done."""
+    if value:
+        raise PydanticCustomError("not_done", "this is not done here; leave it out")
+    return None
+
+
+NotDone = Annotated[Any, BeforeValidator(refused)]  # a field that would change the answer
 
 
 class NullsLeftOut(BaseModel):

@@ -11,7 +11,7 @@ from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native
 from service.api.observing import observed
-from service.api.protocols.nulls import NullsLeftOut
+from service.api.protocols.nulls import NotDone, NullsLeftOut
 from service.errors import InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse
 from service.schemas.request import MAX_INT32, Text
@@ -36,6 +36,15 @@ class _Rerank(NullsLeftOut):
         max_length=MAX_DOCUMENTS, description="texts, or objects with a text; those that are too long are cut"
     )
     top_n: int | None = Field(None, ge=1, le=MAX_INT32, description="documents to return, best first; all if left out")
+    max_tokens_per_doc: int | None = Field(
+        None, ge=1, le=MAX_INT32, description="documents are cut at the model's own length, so at least that"
+    )
+    max_chunks_per_doc: NotDone = None
+    max_doc_length: NotDone = None
+    max_query_length: NotDone = None
+    rank_fields: NotDone = None
+    raw_scores: NotDone = None
+    truncate_prompt_tokens: NotDone = None
 
 
 class JinaRerankRequest(_Rerank):
@@ -54,9 +63,6 @@ class Spans(BaseModel):
 class CohereRerankRequest(_Rerank):
     """A query, and documents to rank by it."""
 
-    max_tokens_per_doc: int | None = Field(
-        None, ge=1, le=MAX_INT32, description="documents are cut at the model's own length, so at least that"
-    )
     relevant_spans: Spans | None = Field(None, description="not done here")
     return_documents: bool = Field(False, description="return the documents' texts, too")
 
@@ -93,6 +99,7 @@ def add_rerank_routes(router: APIRouter, calls: Calls) -> None:
     @router.post("/v1/rerank", response_model=JinaRerankResponse, response_model_exclude_none=True)
     async def jina(request: Annotated[JinaRerankRequest, Body(openapi_examples=EXAMPLES)]) -> Any:
         """Sort documents by how well they fit a query (Jina)."""
+        _check_length(calls, request)
         answer = await _ranked(calls, request, cuts=request.truncation, returns=request.return_documents)
         tokens = answer.usage.prompt_tokens
         usage = JinaUsage(prompt_tokens=tokens, total_tokens=tokens)
@@ -123,7 +130,7 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
     return await calls.answer_as(RerankResponse, asked, "rerank")
 
 
-def _check_length(calls: Calls, request: CohereRerankRequest) -> None:
+def _check_length(calls: Calls, request: _Rerank) -> None:
     """Refuse documents that are to be cut shorter than the model cuts them."""
     wanted, limit = request.max_tokens_per_doc, calls.find(request.model, "rerank").manifest.limits.max_input_tokens
     if wanted is not None and wanted < limit:

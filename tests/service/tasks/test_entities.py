@@ -147,13 +147,14 @@ def test_a_text_without_tokens_has_no_entities() -> None:
 
 
 def test_white_space_that_tokens_begin_with_is_not_part_of_an_entity() -> None:
-    assert trimmed("in  New York ", 2, 13) == (4, 12)
-    assert trimmed("a   b", 1, 4) == (1, 4)
+    assert trimmed("in  New York ", 2, 13, 13) == (4, 12)
+    assert trimmed("a   b", 1, 4, 4) == (1, 4)
 
 
 def test_an_accent_that_is_a_character_of_its_own_is_part_of_its_letter() -> None:
     text = "We met Jose\u0301 in Berlin."
 
-    assert trimmed(text, 6, 11) == (7, 12)
-    assert trimmed("a \u0301", 0, 2) == (0, 1)
-    assert trimmed("e" + "\u0301" * 1000, 0, 1) == (0, 1 + MAX_MARKS)
+    assert trimmed(text, 6, 11, 12) == (7, 12)
+    assert trimmed(text, 6, 11, 11) == (7, 11)  # where the accent is a token of its own
+    assert trimmed("a \u0301", 0, 2, 3) == (0, 1)
+    assert trimmed("e" + "\u0301" * 1000, 0, 1, 1001) == (0, 1 + MAX_MARKS)

@@ -119,3 +119,11 @@ def test_an_empty_text_has_no_answers() -> None:
 
     assert (len(found.scores), none) == (0, 1)
     assert answers("", empty, [found], top_k=3) == []
+
+
+def test_white_space_is_no_answer_though_it_is_a_token() -> None:
+    context, offsets = "a\n\nb", np.array([(0, 1), (1, 2), (2, 3), (3, 4)])
+    text = LongText(QUESTION, END, np.arange(10, 14), 1, offsets, np.arange(4))
+    found = Spans(np.array([1, 1, 0]), np.array([1, 2, 0]), np.array([0.5, 0.4, 0.1]))
+
+    assert [span.text for span in answers(context, text, [found], 3)] == ["a"]

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from model.package import Activation, Aggregation
-from service.api.protocols.nulls import NullsLeftOut
+from service.api.protocols.nulls import NotDone, NullsLeftOut, refused
 from service.api.protocols.tei.schemas import Direction
 from service.schemas.decoding import MAX_SUPPRESSED, DecodingRequest
 from service.schemas.generate import GenerateRequest
@@ -20,21 +20,19 @@ from service.schemas.rerank import MAX_DOCUMENTS
 from service.schemas.sampling import StopText
 
 
-def _refused(value: object) -> object:
-    if value:
-        raise PydanticCustomError("not_done", "this is not done here; leave it out")
-    return None
-
-
 def _refused_but_one(value: object) -> object:
-    return None if value == 1 else _refused(value)
+    return None if value == 1 else refused(value)
 
 
-NotDone = Annotated[Any, BeforeValidator(_refused)]
 OnlyOne = Annotated[Any, BeforeValidator(_refused_but_one)]  # which is what there is without the field
 KINDS = "PNG, JPEG, GIF, BMP or WebP"  # of images
 # TIFF's beginnings too: what is told of those is which formats can be read, and not that they are no JSON.
 IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF", b"II*\0", b"MM\0*")
+# The same in base64, as far as it does not depend on what follows; none that a word could begin with.
+IN_BASE64 = (
+    "data:image/",
+    *(base64.b64encode(start)[: len(start) * 4 // 3].decode() for start in IMAGES if len(start) > 2),
+)
 OF_DRAWING = frozenset({"typical_p", "epsilon_cutoff", "eta_cutoff"})
 LanguageCode = Annotated[str, Field(max_length=32)]
 StopTexts = Annotated[list[StopText], Field(max_length=16, fail_fast=True)]
@@ -78,6 +76,7 @@ class LabelParameters(_Open):
     function_to_apply: Activation | None = None
     top_k: int | None = Field(None, ge=1, le=MAX_INT32)
     truncation: Cuts = Field(True, description="cut what is too long")
+    max_length: NotDone = None
 
 
 class TextClassification(Body):
@@ -174,14 +173,14 @@ class FillParameters(_Open):
     top_k: int | None = Field(None, ge=1, le=100)
     targets: Text | Annotated[list[Text], Field(min_length=1, max_length=100, fail_fast=True)] | None = None
     truncation: Cuts = Field(False, description="cut what is too long")
+    max_length: NotDone = None
 
     @model_validator(mode="before")
     @classmethod
-    def _truncation_of_the_tokenizer(cls, given: Any) -> Any:
-        """Take what transformers' pipeline has for its tokenizer."""
-        inner = given.get("tokenizer_kwargs") if isinstance(given, dict) and "truncation" not in given else None
-        cuts = inner.get("truncation") if isinstance(inner, dict) else None
-        return given if cuts is None else {**given, "truncation": cuts}
+    def _beside_the_tokenizers(cls, given: Any) -> Any:
+        """Take what transformers' pipeline has for its tokenizer as if it stood beside the others."""
+        inner = given.get("tokenizer_kwargs") if isinstance(given, dict) else None
+        return {**inner, **given} if isinstance(inner, dict) else given
 
 
 class FillMask(Body):
@@ -197,6 +196,8 @@ class FeatureExtraction(Body):
     inputs: Text | Texts
     normalize: bool | None = None
     prompt_name: Text | None = None
+    prompt: NotDone = None
+    windows: NotDone = None
     truncate: bool | None = None
     truncation_direction: Direction | None = None
     dimensions: int | None = Field(None, ge=1, le=MAX_INT32)

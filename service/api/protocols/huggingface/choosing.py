@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from model.package import TaskName
 from service.api.observing import observed
-from service.api.protocols.huggingface.bodies import Image
+from service.api.protocols.huggingface.bodies import IN_BASE64, Image
 from service.errors import TooLarge
 from service.routing import ROUTES, answers
 from service.tasks.task import Task
@@ -81,18 +81,24 @@ def pipeline_of(task: Task, request: AnyBody) -> str:
     Of those that it may be the first is taken that the model has. If it has none, a model that was asked for by its
     name or address tells so, unless the fields ask for nothing.
     """
-    if request.is_image:
-        return "image-classification"
     own = own_pipeline(task)
+    is_for_one = observed().address is not None or request.model == task.manifest.name
+    if request.is_image or (not is_for_one and _is_image(request.inputs)):
+        return "image-classification"
     beside = {name: value for name, value in (request.model_extra or {}).items() if name in BESIDE}
     sent = {**(request.inputs if isinstance(request.inputs, dict) else {}), **request.parameters, **beside}
     possible = _possible([name for name, value in sent.items() if value is not None], own)
     for name in possible:
         if answers(task.manifest, ROUTES[f"/pipeline/{name}"]):
             return name
-    if observed().address is not None or request.model == task.manifest.name:
+    if is_for_one:
         possible = _possible([name for name, value in sent.items() if value], own)
     return possible[0]
+
+
+def _is_image(inputs: object) -> bool:
+    """Tell whether inputs are an image in base64, as Hugging Face's client sends it with parameters."""
+    return isinstance(inputs, str) and inputs.startswith(IN_BASE64)
 
 
 def _possible(fields: Iterable[str], own: str) -> list[str]:

@@ -21,6 +21,7 @@ from service.api.protocols.huggingface.bodies import (
 from service.api.protocols.tei import answering as tei
 from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest, side_of
 from service.schemas import (
+    Candidate,
     AnswerRequest,
     AnswerResponse,
     Classification,
@@ -178,7 +179,7 @@ def words_of(text: str, masks: list[Mask]) -> list[Any]:
                 "score": candidate.score,
                 "token": candidate.id,
                 "token_str": candidate.text,
-                "sequence": _filled(text[: mask.start], candidate.text, text[mask.end :]),
+                "sequence": _filled(text[: mask.start], candidate, text[mask.end :]),
             }
             for candidate in mask.candidates
         ]
@@ -187,8 +188,9 @@ def words_of(text: str, masks: list[Mask]) -> list[Any]:
     return words[0] if len(words) == 1 else words
 
 
-def _filled(before: str, word: str, behind: str) -> str:
+def _filled(before: str, candidate: Candidate, behind: str) -> str:
     """Return a text with a word in the place of a mask; a word's further piece joins what stands before."""
-    if word.startswith("##"):
+    word = candidate.text
+    if candidate.continues_word:
         return before.rstrip(" ") + word.removeprefix("##") + behind
     return (before.removesuffix(" ") if word.startswith(" ") else before) + word + behind

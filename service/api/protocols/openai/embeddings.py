@@ -10,6 +10,7 @@ from pydantic import Field
 
 from model.package.part import Side
 from service.api.calls import Calls
+from service.api.protocols.nulls import NotDone
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.errors import InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Response
@@ -40,8 +41,13 @@ class EmbeddingsRequest(OpenAIRequest):
         None, description="whether vectors are made 1 long; the model's own choice if left out"
     )
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
+    prompt: Text | None = Field(None, description="what goes before each text, instead of a prompt of the model's")
+    windows: bool = Field(False, description="read texts that are too long in windows, whose vectors are averaged")
     truncate: bool = Field(False, description="cut texts that are too long instead of refusing them")
     truncation_side: Side | None = TRUNCATION_SIDE
+    input_type: NotDone = None
+    task: NotDone = None
+    late_chunking: NotDone = None
     truncate_prompt_tokens: int | None = Field(
         None, ge=-1, le=MAX_INT32, description="the same in vLLM's words: -1, or no less than the model's longest text"
     )
@@ -74,12 +80,16 @@ class Embeddings(Response):
 async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     """Answer a request by the task of embedding."""
     request.check_refused()
+    if not (request.model_extra or {}).get("add_special_tokens", True):
+        raise InvalidRequest("add_special_tokens is always true here; leave it out", "add_special_tokens")
     native = EmbedRequest.model_construct(
         model=request.model,
         input=request.input,
         dimensions=request.dimensions,
         normalize=request.normalize,
         prompt_name=request.prompt_name,
+        prompt=request.prompt,
+        windows=request.windows,
         truncate=_cuts(request, calls),
         truncation_side=request.truncation_side,
     )

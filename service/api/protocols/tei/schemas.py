@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from model.package.part import Side
-from service.api.protocols.nulls import NullsLeftOut
+from service.api.protocols.nulls import NotDone, NullsLeftOut
 from service.schemas.classify import Pair
 from service.schemas.request import MAX_INT32, Ids, ListsOfIds, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
@@ -66,6 +66,8 @@ class TeiTextsToEmbed(TruncatedRequest):
         description="a text, a list of token ids, or a list of either", examples=["What is Deep Learning?"]
     )
     prompt_name: Text | None = PROMPT_NAME
+    prompt: NotDone = None
+    windows: NotDone = None
 
     def native(self) -> dict[str, Any]:
         """Return the same as fields of our own request."""

@@ -79,6 +79,8 @@ async def test_documents_that_are_too_long_are_cut(client: Client) -> None:
     [
         ("/v1/rerank", {"documents": []}, 422, "documents is empty"),
         ("/v1/rerank", {"documents": ["x"], "top_n": 0}, 422, "top_n: "),
+        ("/v1/rerank", {"documents": ["x"], "max_tokens_per_doc": 5}, 422, "send 64 or more"),
+        ("/v1/rerank", {"documents": ["x"], "max_query_length": 5}, 422, "max_query_length: this is not done here"),
         ("/v1/rerank", {"documents": ["x"], "model": "nobody"}, 404, "there is no model 'nobody'"),
         ("/v2/rerank", {"documents": ["x"] * 257}, 413, "the limit is 256"),
         ("/v2/rerank", {"documents": ["x"], "max_tokens_per_doc": 63}, 400, "send 64 or more"),

@@ -174,6 +174,7 @@ async def test_a_model_is_described_as_tei_does(client: Client) -> None:
         ("/embed", {"inputs": "x", "dimensions": 99}, 413, "Validation", "the limit is 32"),
         ("/embed", {"inputs": "x", "prompt_name": "query"}, 413, "Validation", "this model has none"),
         ("/embed", {"inputs": "x", "truncation_direction": "up"}, 422, "Validation", "truncation_direction"),
+        ("/embed", {"inputs": "x", "prompt": "query: "}, 422, "Validation", "prompt: this is not done here"),
         ("/embed", {"inputs": "x", "model": "sentiment"}, 424, "Backend", "not for embed"),
         ("/predict", {"inputs": "x", "model": "embed"}, 424, "Backend", "not for classify"),
         ("/rerank", {"query": "x", "texts": ["y"], "model": "sentiment"}, 424, "Backend", "not for rerank"),

@@ -49,6 +49,8 @@ async def test_an_image_is_the_body_itself_or_in_base64(client: Client) -> None:
 
     assert await post(client, "/pipeline/image-classification", **asked) == native["labels"]
     assert await post(client, "/", **asked) == native["labels"]
+    unnamed = await post(client, "/", inputs=image, parameters={"top_k": 3})  # as its client sends it
+    assert unnamed == native["labels"]
     for path in ("/", "/pipeline/image-classification"):
         alone = await client.post(path, content=png(), headers={"Content-Type": "image/png"})
         assert alone.json() == (await post(client, "/classify", input=image, model="fashion"))["results"][0]["labels"]
@@ -123,13 +125,20 @@ async def test_a_filled_mask_shows_the_text_that_it_makes(client: Client) -> Non
 
 
 @pytest.mark.parametrize(
-    ("before", "word", "filled"),
-    [("It is ", "good", "It is good."), ("It is ", " good", "It is good."), ("It is ", "##n't", "It isn't.")],
+    ("word", "continues", "filled"),
+    [
+        ("good", False, "It is good."),
+        (" good", False, "It is good."),
+        ("##n't", True, "It isn't."),
+        ("n't", True, "It isn't."),  # of a tokenizer that marks where words begin
+    ],
 )
-def test_a_word_joins_the_text_around_its_mask_as_its_tokenizer_writes_it(before: str, word: str, filled: str) -> None:
-    mask = Mask(len(before), len(before) + len("[MASK]"), [Candidate(5, word, 0.5)])
+def test_a_word_joins_the_text_around_its_mask_as_its_tokenizer_writes_it(
+    word: str, continues: bool, filled: str
+) -> None:
+    mask = Mask(6, 6 + len("[MASK]"), [Candidate(5, word, 0.5, continues_word=continues)])
 
-    assert [each["sequence"] for each in words_of(f"{before}[MASK].", [mask])] == [filled]
+    assert [each["sequence"] for each in words_of("It is [MASK].", [mask])] == [filled]
 
 
 async def test_bounds_of_a_summary_count_beside_generate_parameters_too(client: Client) -> None:

@@ -59,6 +59,20 @@ async def test_what_is_too_long_is_cut_where_that_is_asked_for(client: Client) -
     assert error["param"] == "truncate_prompt_tokens" and "own length, 64" in error["message"]
 
 
+async def test_a_prompt_and_windows_are_the_native_ones(client: Client) -> None:
+    for asked in ({"prompt": "Dan "}, {"windows": True}):
+        native = await post(client, "/embed", input="a " * (100 if "windows" in asked else 3), **asked)
+        answer = await post(client, "/v1/embeddings", input="a " * (100 if "windows" in asked else 3), **asked)
+        assert answer["data"][0]["embedding"] == native["embeddings"][0]
+
+
+@pytest.mark.parametrize("fields", [{"input_type": "query"}, {"late_chunking": True}, {"add_special_tokens": False}])
+async def test_what_would_change_the_vectors_and_is_not_done_is_refused(
+    client: Client, fields: dict[str, object]
+) -> None:
+    assert next(iter(fields)) in (await refused(client, "/v1/embeddings", input="a", **fields))["message"]
+
+
 async def test_vectors_may_keep_their_length(client: Client) -> None:
     native = await post(client, "/embed", input="a", normalize=False)
     answer = await post(client, "/v1/embeddings", input="a", normalize=False)
