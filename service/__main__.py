@@ -24,7 +24,14 @@ from service.ray_environment import ADMIN_SOCKET, LOOPBACK, prepare_single_machi
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.signals import UntilReady, stop_on_signals
-from service.startup import SHORT_PLACE, check_cpus, check_ports, check_start, place_on_devices
+from service.startup import (
+    SHORT_PLACE,
+    check_cpus,
+    check_ports,
+    check_start,
+    place_on_devices,
+    temporary_place,
+)
 from service.timeouts import Timeouts, check_haproxy
 
 logger = logging.getLogger("trifold")
@@ -68,7 +75,8 @@ def run(settings: Settings, signals: UntilReady) -> None:
     started = time.monotonic()
     configure_logs(settings.log_to, log_format=settings.log_format, level=settings.log_level)
     # HAProxy's rules name files of the first, and have no quotes for it.
-    place = tempfile.gettempdir() if re.fullmatch(r"[\w./-]+", tempfile.gettempdir()) else SHORT_PLACE
+    place = temporary_place()
+    place = place if re.fullmatch(r"[\w./-]+", place) else SHORT_PLACE
     with _folder("trifold-", place) as folder, _folder("haproxy-", SHORT_PLACE) as haproxy_folder:
         _set(metrics_dir=settings.metrics_dir or f"{folder}/metrics", run_dir=f"{folder}/run")
         if (log_to := settings.log_to or own_stderr()) is not None:
@@ -130,7 +138,10 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
             check_cpus(placed, resources.get("CPU", 0))
             applications = targets(models, placed, timeouts)
             serve.start(http_options={"host": host, "port": settings.port, **timeouts.http_options()})
-            serve.run_many(applications)
+            try:
+                serve.run_many(applications)
+            except RuntimeError as error:  # which has the application's name and no cause
+                sys.exit(f"trifold: {error} The lines above say why; correct that, and start the service again")
             stop = stop_on_signals()
         address = authority(settings.host, settings.port)
         logger.info("ready at http://%s after %.1f s", address, time.monotonic() - started)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with five corrections.
+# HAProxy as Ray Serve starts it, at first and whenever its replicas change, with six corrections.
 #
 # Rules of ours (service/ingress.py) go into Ray's frontend, so that requests find their model without the gateway;
 # defaults of ours behind Ray's, for replicas that die; and pages of ours in the place of Ray's for errors. Ray has
@@ -8,6 +8,8 @@
 #
 # Ray sends a request to a model without a replica to its own proxy on the head, which asks nobody for a key, and keeps
 # bodies of any number and size meanwhile. The gateway asks, and wakes the model as well: it is put in that proxy's place.
+#
+# Until there is an application Ray answers 404 for every path, after which nobody asks again; 503 says that it starts.
 #
 # On one machine Ray's proxy and the replicas listen to this machine alone, and HAProxy where the service is to
 # (TRIFOLD_LISTEN), with its metrics; its statistics are for this machine. For both pages Ray takes all interfaces.
@@ -46,6 +48,7 @@ add_rules() {
     if [ -n "$proxy" ] && [ -f "$state" ]; then sed -i "/ $proxy /d" "$state"; fi
     sed -i -e "/^defaults\$/,/^frontend /{" -e "/^ *balance /r $rules/defaults.cfg" -e "}" \
         -e "/^frontend http_frontend\$/,/^ *bind /{" -e "/^ *bind /r $rules/rules.cfg" -e "}" \
+        -e "/^backend default_backend\$/,/^backend /s#^\( *http-request \)return status 404 .*#\1deny deny_status 503#" \
         -e "$instead" -e "s#^ *server .*#& tcp-ut 3s#" -e "s#^\( *errorfile \(50[234]\)\) .*#\1 $rules/\2.http#" "$1"
 }
 

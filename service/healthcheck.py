@@ -13,6 +13,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from service.addresses import authority
 from service.settings import Settings
+from service.settings_errors import SettingsError
 
 TIMEOUT_S = 6.0
 EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  # where a service listens to this machine, too
@@ -32,5 +33,8 @@ def problem(host: str, port: int) -> str | None:
 
 
 if __name__ == "__main__":
-    settings = Settings.read()
+    try:
+        settings = Settings.read()
+    except SettingsError as error:
+        sys.exit(f"trifold: {error}")
     sys.exit(problem(settings.host, settings.port))

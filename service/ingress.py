@@ -159,7 +159,7 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machi
 def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
     """Return what HAProxy answers itself: Ray's routes, a slow body, a replica that is gone, and one that is late."""
     ours = Forbidden("Ray's routes are not shown where keys are needed; GET /v1/models lists the models")
-    gone = NotReady("the model's replica is gone and will be replaced; try again")
+    gone = NotReady("the service starts, or the model's replica is gone and will be replaced; try again")
     slow = RequestTimeout(f"the body did not come within {body_timeout_s:g} s", "body")
     return {403: ours, 408: slow, 502: gone, 503: gone, 504: DeadlineExceeded("not finished in time")}
 

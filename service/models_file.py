@@ -254,6 +254,8 @@ class _ModelsFile(BaseModel):
     @classmethod
     def _by_package(cls, content: Any) -> Any:
         models = content.get("models") if isinstance(content, dict) else None
+        if not isinstance(content, dict):
+            raise ValueError("there must be a list `models:` of packages, each as `- package: FOLDER`")
         if isinstance(models, list) and any(isinstance(each, dict) and "model" in each for each in models):
             raise ValueError(
                 "models: only `trifold serve` makes packages of names (`model`); here `package` names a folder, which "

@@ -44,6 +44,9 @@ LOGS = {
 # Serve's controller looks at everything ten times a second, which takes 3 % of a core for one application and 12 % for
 # eight. Twice a second is enough for replicas that take seconds to start.
 CONTROL = {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
+# Three checks have to fail before HAProxy is started anew where it has died; by default that takes half a minute, in
+# which the service's address refuses everybody.
+PROXY_CHECKS = {"RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2"}
 # A replica that makes no progress finishes nothing, so its successor need not wait for it, nor for its device.
 REPLACING = {"RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1"}
 # glibc's malloc keeps what bursts have freed: an arena for each of Ray's many threads, of which only the first can give
@@ -180,6 +183,7 @@ def prepare_single_machine(settings: Settings, timeouts: Timeouts, ports: Ports,
     environment = {
         **SINGLE_MACHINE,
         **CONTROL,
+        **PROXY_CHECKS,
         **LOAD_REPORTS,
         **LOGS,
         **REPLACING,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import stat
 import tempfile
 from contextlib import suppress
@@ -29,6 +30,7 @@ from service.startup import SHORT_PLACE
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
 LONGEST_PLACE = 32  # characters, to which "/ray" comes, and Ray adds some 70
+KEPT_SESSIONS = 5  # folders of earlier runs, whose logs may be wanted
 TRIES = 3  # Ray gives its own processes half a minute, which is little on a machine that is busy with others
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
     ray_node.Node = WholeNode  # type: ignore[misc]  # which `ray.init` makes there
     utils.set_sigterm_handler = lambda _handler: None
     ray_constants.RAY_DISABLE_FAILURE_SIGNAL_HANDLER = True  # here; of replicas' crashes Ray reports
+    folder = ray_folder()
+    remove_old_sessions(folder)
     for tries_left in reversed(range(TRIES)):
         try:
             with signals.held():
@@ -63,7 +67,7 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
                     log_to_driver=False,
                     configure_logging=False,
                     object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=str(ray_folder()),
+                    _temp_dir=str(folder),
                     _metrics_export_port=metrics_port,
                 )
             break
@@ -93,6 +97,19 @@ def ray_folder() -> Path:
         own = Path(tempfile.mkdtemp(prefix="trifold-", dir=SHORT_PLACE))  # somebody else was there before
     own.chmod(0o700)
     return own / "ray"
+
+
+def remove_old_sessions(folder: Path) -> None:
+    """Remove what earlier runs have left of Ray's logs, but for the newest few, and those whose process lives."""
+    ended = [path for path in sorted(folder.glob("session_*_*")) if not path.is_symlink() and not _lives(path)]
+    for path in ended[:-KEPT_SESSIONS]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _lives(session: Path) -> bool:
+    """Whether a process has the number at the end of a session's name, which is its first one's; true if in doubt."""
+    number = session.name.rpartition("_")[2]
+    return not number.isdigit() or Path("/proc", number).exists()
 
 
 def ray_lives() -> bool:

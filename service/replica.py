@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from model.package import PackageError
 from service.logs import configure_logs
 from service.models_file import ModelSettings
 from service.settings import Settings
+from service.settings_errors import SettingsError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -50,11 +51,8 @@ class Replica:
         application = serve.get_replica_context().app_name
         loads = [partial(load_task, model, self._settings.limits, self._metrics, application) for model in models]
         self._tasks: list[LocalTask | ReopenedTask]
-        try:
+        with _told():
             self._tasks = [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
-        except Exception as error:  # which Serve writes into a file of its own, and tries again
-            logger.error("the replica cannot start: %s", error, exc_info=not isinstance(error, PackageError))
-            raise
         self._by_name = {task.manifest.name: task for task in self._tasks}
         self._asked = 0  # requests that had begun when Serve's controller was last told
         _settle_memory()
@@ -63,7 +61,8 @@ class Replica:
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         from service.api.app import create_app
 
-        return create_app(self._tasks, self._settings, self._metrics, tracing=self._tracing, is_behind_serve=True)
+        with _told():
+            return create_app(self._tasks, self._settings, self._metrics, tracing=self._tracing, is_behind_serve=True)
 
     async def predict(self, model: str, request: AnyRequest, client: str, carried: Carried) -> Response:
         """Answer a request from the gateway."""
@@ -124,7 +123,19 @@ class Gateway:
         from service.api.app import create_app
         from service.remote import remote_tasks
 
-        return create_app(remote_tasks(self._models), self._settings, self._metrics, is_behind_serve=True)
+        with _told():
+            return create_app(remote_tasks(self._models), self._settings, self._metrics, is_behind_serve=True)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Log why a process cannot start, which Serve writes into a file of its own, and tries again."""
+    try:
+        yield
+    except Exception as error:
+        is_told = isinstance(error, PackageError | SettingsError)
+        logger.error("the replica cannot start: %s", error, exc_info=not is_told)
+        raise
 
 
 def _settings_and_metrics() -> tuple[Settings, Metrics]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+CLEANING_UP_S = 10.0  # for which further signals, of whoever is impatient, do not break off what cleans up
 
 
 def ending_signals() -> list[signal.Signals]:
@@ -19,17 +22,20 @@ class UntilReady:
     """Lets signals end a program that starts, with status 0; whoever has started something cleans it up.
 
     Handlers end it by an exception. Python drops exceptions that are raised in a callback, as after a fork or when an
-    object is freed, and libraries catch some or raise others in their place; so a signal is noted too.
+    object is freed, and libraries catch some or raise others in their place; so a signal is noted too. Those that come
+    soon after another are not heeded: they would end what cleans up.
     """
 
     def __init__(self) -> None:
-        self._came = False
+        self._came: float | None = None  # when, by the monotonic clock
         self._is_held = False
         for number in ending_signals():
             signal.signal(number, self._end)
 
     def _end(self, _number: int, _frame: object) -> None:
-        self._came = True
+        if _is_soon_after(self._came):
+            return
+        self._came = time.monotonic()
         if not self._is_held:
             sys.exit(0)
 
@@ -39,7 +45,7 @@ class UntilReady:
         try:
             yield
         finally:
-            if self._came:
+            if self._came is not None:
                 sys.exit(0)
 
     @contextmanager
@@ -54,14 +60,20 @@ class UntilReady:
 
 
 def stop_on_signals() -> threading.Event:
-    """Return what the first signal sets that is to end the service; a second one exits."""
-    stop = threading.Event()
+    """Return what the first signal sets that is to end the service; a second one exits, and is not broken off soon."""
+    stop, exited = threading.Event(), list[float]()
 
     def stop_or_exit(number: int, _frame: object) -> None:
-        if stop.is_set():
+        if not stop.is_set():
+            stop.set()
+        elif not exited or not _is_soon_after(exited[-1]):
+            exited.append(time.monotonic())
             sys.exit(128 + number)
-        stop.set()
 
     for number in ending_signals():
         signal.signal(number, stop_or_exit)
     return stop
+
+
+def _is_soon_after(moment: float | None) -> bool:
+    return moment is not None and time.monotonic() - moment < CLEANING_UP_S

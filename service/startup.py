@@ -61,12 +61,20 @@ def check_process() -> None:
         raise SettingsError(
             f"a process may open {files} files here, and Ray needs {FEWEST_FILES}; raise it (ulimit -Hn, LimitNOFILE)"
         )
-    for folder in {tempfile.gettempdir(), SHORT_PLACE}:
+    for folder in {temporary_place(), SHORT_PLACE}:
         if (free := shutil.disk_usage(folder).free) < FEWEST_BYTES:
             raise SettingsError(
                 f"{folder} has {free // 2**20} MiB left, and Ray or HAProxy writes {FEWEST_BYTES // 2**20} there; "
                 "make room"
             )
+
+
+def temporary_place() -> str:
+    """Return where temporary files go; raises `SettingsError` where none can be written."""
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        raise SettingsError("no temporary files can be written to TMPDIR or /tmp; mount a tmpfs there") from None
 
 
 def open_files() -> int:
@@ -110,9 +118,9 @@ def check_caches(models: Sequence[ModelSettings]) -> None:
     for model in models:
         manifest = model.manifest()
         if manifest.cache is not None:
-            from service.tasks.kv_budget import kv_budget  # with ONNX Runtime, which only replicas need otherwise
+            from service.tasks.kv_budget import check_kv_cache  # with ONNX Runtime, which only replicas need otherwise
 
-            kv_budget(model, manifest)
+            check_kv_cache(model, manifest)
 
 
 def check_installed_runtime(package: Path, manifest: Manifest) -> None:

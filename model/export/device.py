@@ -1,6 +1,6 @@
 """Small graphs that work on a device's memory where it is, so that a KV cache and its logits never leave it.
 
-They know no model, so they lie beside the engine (`service/engine/graphs`), where `onnx` is not needed to run them.
+They know no model, so they are made once, and are files beside the engine (`service/engine/graphs`).
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from model.export.graphs import GraphFile
 from model.package import CacheShape, Manifest
-from model.package.exact_sums import EXACT_SUMS, WEIGHTS_FOLDER, with_own_matrices
+from model.package.exact_sums import WEIGHTS_FOLDER, ask_for_exact_sums
 from model.package.inputs import cache_names, decoder_inputs, encoder_inputs, pad_rows, source_inputs
-from model.package.processor import sums_up_in_16_bits
 
 Array = NDArray[Any]
 
@@ -26,12 +25,12 @@ class NaiveGraph:
     def __init__(self, path: Path, outputs: Sequence[str]) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        graph: Path | bytes = path
-        if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
-            options.add_session_config_entry(EXACT_SUMS, "1")
+        graph = ask_for_exact_sums(options, path)
+        if graph is not None:
             options.add_session_config_entry(WEIGHTS_FOLDER, str(path.parent))
-            graph = with_own_matrices(path) or path
-        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            path if graph is None else graph, options, providers=["CPUExecutionProvider"]
+        )
         self._outputs = list(outputs)
         # A decoder's cache has the precision of its weights.
         cached = [given.type for given in self._session.get_inputs() if given.name.startswith("past")]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 import onnx
 
 from model.package.manifest import PackageError
+from model.package.processor import sums_up_in_16_bits
 
 LARGEST = 2**31 - 1  # bytes of a protobuf message
 # Its names of settings: "1" where sums shall be exact, and where weights lie that are not in a graph handed to it.
@@ -14,7 +16,26 @@ EXACT_SUMS = "session.x64quantprecision"
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-def with_own_matrices(graph: Path | bytes) -> bytes | None:
+class Settings(Protocol):
+    """What is used of ONNX Runtime's `SessionOptions`."""
+
+    def add_session_config_entry(self, key: str, value: str, /) -> None:
+        """Set a setting by its name."""
+
+
+def ask_for_exact_sums(options: Settings, graph: Path | bytes) -> bytes | None:
+    """Let a session with these options sum exactly, where the processor needs to be asked for that.
+
+    Return what it has to open instead of the graph; None where that is the graph as it is. Raises `PackageError` as
+    `_with_own_matrices` does.
+    """
+    if not sums_up_in_16_bits():  # as ONNX Runtime then does, unless it is asked
+        return None
+    options.add_session_config_entry(EXACT_SUMS, "1")
+    return _with_own_matrices(graph)
+
+
+def _with_own_matrices(graph: Path | bytes) -> bytes | None:
     """Return a graph in which each product has its 8-bit matrix to itself; None if this is such a graph.
 
     Asked for exact sums, ONNX Runtime replaces the matrices, and fails at one that several products take, as the

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from service import __version__
 from service.api.addresses import ADDRESSED, MODELS, ModelAddresses
 from service.api.allowances import RATE_HEADERS
+from service.api.bodies import BodyLimits, LimitBody
 from service.api.calls import SHOWN, Tasks
 from service.api.deadline import KeepDeadline
 from service.api.documents import openapi
@@ -27,15 +28,7 @@ from service.api.forms import ReadForms
 from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
 from service.api.leaving import FinishRequests
-from service.api.middleware import (
-    AnswerHead,
-    AnswerUnforeseen,
-    BodyLimits,
-    LimitBody,
-    ShedLoad,
-    error_response,
-    unforeseen,
-)
+from service.api.middleware import AnswerHead, AnswerUnforeseen, ShedLoad, error_response, unforeseen
 from service.api.observing import ObserveRequests, route_path
 from service.api.origins import RefuseCrossSite
 from service.api.page import ShowPage
@@ -74,9 +67,14 @@ def create_app(
     for task in tasks:
         metrics.expect(task.manifest)
 
+    keys = KeyRing(settings) if settings.needs_keys else None
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(keys.watch()) if keys is not None else None
         yield
+        if watching is not None:
+            watching.cancel()
         for error in await asyncio.gather(*(task.close() for task in tasks), return_exceptions=True):
             if error is not None:
                 logger.error("a model was not closed", exc_info=error)
@@ -105,7 +103,7 @@ def create_app(
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
     routes = [route.path for route in router.routes if isinstance(route, APIRoute)]
     observe = partial(ObserveRequests, metrics=metrics, tracing=tracing, routes=routes, returns_ids=not is_behind_serve)
-    _add_middleware(app, all_tasks, settings, draining, observe)
+    _add_middleware(app, all_tasks, settings, keys, draining, observe)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -114,7 +112,12 @@ def create_app(
 
 
 def _add_middleware(
-    app: FastAPI, tasks: Tasks, settings: Settings, draining: Draining, observe: Callable[[ASGIApp], ASGIApp]
+    app: FastAPI,
+    tasks: Tasks,
+    settings: Settings,
+    keys: KeyRing | None,
+    draining: Draining,
+    observe: Callable[[ASGIApp], ASGIApp],
 ) -> None:
     """Put around the routes what a request passes; what is added last it passes first."""
     limits = settings.limits
@@ -125,8 +128,8 @@ def _add_middleware(
     app.add_middleware(LimitBody, limits=body_limits)
     app.add_middleware(ShedLoad, tasks=tasks)
     app.add_middleware(FinishRequests, draining=draining)
-    if settings.needs_keys:
-        app.add_middleware(RequireKey, keys=KeyRing(settings), body_limits=body_limits)
+    if keys is not None:
+        app.add_middleware(RequireKey, keys=keys, body_limits=body_limits)
     app.add_middleware(ShowPage)
     app.add_middleware(KeepDeadline, limits=limits)
     _admit_origins(app, settings)

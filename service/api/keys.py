@@ -16,8 +16,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.allowances import Allowance, Clock
+from service.api.bodies import BodyLimits, replay
 from service.api.error_forms import LIBRETRANSLATE, ErrorForm
-from service.api.middleware import BodyLimits, error_response, replay
+from service.api.middleware import error_response
 from service.api.observing import LOOKS, PROBES, observed, route_path
 from service.api.protocols.libretranslate import paths as libretranslate
 from service.errors import RateLimited, ServiceError, Unauthorized
@@ -41,8 +42,9 @@ _KEY_IN_FORM = re.compile(rb"&api_key=(?P<key>[^&]+)")
 class KeyRing:
     """The keys that are let in, with what each may still ask; raises `SettingsError` for keys that are not valid.
 
-    A keys file that changes is read again, at most a second after. One that is then wrong is told of in the log, and
-    the keys of before stay.
+    A keys file that changes is read again, at most a second after, by `watch` also while nobody asks: else a process
+    could miss the version between two, and with it that a key is gone. One that is then wrong is told of in the log,
+    and the keys of before stay.
     """
 
     def __init__(self, settings: Settings, clock: Clock = time.monotonic) -> None:
@@ -64,6 +66,12 @@ class KeyRing:
             if hmac.compare_digest(digest, known):
                 found = allowance
         return found
+
+    async def watch(self) -> None:
+        """Look at the file until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._refresh()
 
     def _take(self, keys: list[Key]) -> None:
         """Let in these keys from now on; what one has used up stays so, unless its limits are others now."""

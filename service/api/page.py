@@ -47,10 +47,10 @@ class _File:
     etag: str
 
 
-def page_files(folder: Path = FOLDER) -> dict[str, bytes]:
+def page_files() -> dict[str, bytes]:
     """Return the contents of the page's files by their paths."""
-    paths = sorted(path for path in folder.rglob("*") if path.suffix in TYPES)
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    paths = sorted(path for path in FOLDER.rglob("*") if path.suffix in TYPES)
+    return {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in paths}
 
 
 def wants_html(accept: str) -> bool:

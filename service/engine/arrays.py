@@ -1,4 +1,4 @@
-"""Arrays that graphs read and write: of the host, or somewhere in a device's memory."""
+"""Arrays that graphs read and write: of the host, by their types, or somewhere in a device's memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -25,3 +28,9 @@ class View:
     def of(cls, array: Array) -> View:
         """Return the view of an array, which must be C-contiguous."""
         return cls(array.ctypes.data, array.shape, array.dtype, array)
+
+
+def take(values: Floats, places: list[int]) -> Floats:
+    """Return some rows, without a copy where they are consecutive."""
+    start, stop = places[0], places[0] + len(places)
+    return values[start:stop] if places == list(range(start, stop)) else values[places]

@@ -116,11 +116,12 @@ class Batcher:
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput], cost: int | None = None) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.
 
-        `cost` is that of the whole request, if these are a part: by it short requests do not wait behind long ones.
-        That is logits (num_labels,); a vector (d_model,), or (vocab_size,) if it is sparse; where tokens have labels,
-        logits (T, num_labels); where words are missing, logits (P, vocab_size). T and P are those of the batch's
-        largest input: what is behind an input's own is padding. Raises `EngineFailed` when the graph fails on one of
-        them, and `EngineClosed` when all fail. Inputs of a caller that is cancelled are skipped.
+        An answer is logits (num_labels,); a vector (d_model,), or (vocab_size,) if it is sparse; where tokens have
+        labels, logits (T, num_labels); where words are missing, logits (P, vocab_size). T and P are those of the
+        batch's largest input: what is behind an input's own is padding. `cost` is that of the whole request, if these
+        are a part of it, and decides whether it runs in the short or the long lane; None: the sum of the inputs' costs.
+        Raises `EngineFailed` when the graph fails on one of them, and `EngineClosed` when all fail. Inputs of a caller
+        that is cancelled are skipped.
         """
         if self._is_broken:
             raise EngineClosed
@@ -236,7 +237,7 @@ class _Lane:
                 rows = await self.worker.run(self._batcher.compute, batch, yields=self._yields)
                 self.running = []
                 for item, row in zip(batch, rows, strict=True):
-                    _settle(item, row)
+                    _resolve(item, row)
                 self._batcher.tell(batch, started)
         except ENDINGS:
             raise
@@ -254,7 +255,7 @@ class _Lane:
         self.running = []
 
 
-def _settle(item: _Item, row: Array | Failure) -> None:
+def _resolve(item: _Item, row: Array | Failure) -> None:
     if item.answer.done():  # nobody waits any more
         return
     if isinstance(row, Failure):

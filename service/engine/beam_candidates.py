@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from service.engine.arrays import Array
-from service.engine.columns import take
+from service.engine.arrays import Array, Floats, take
 from service.engine.constraints import ConstraintState
-from service.engine.logits_processors import Logits, adjusted
+from service.engine.logits_processors import adjusted
 from service.engine.passes import NUMPY, Passes
 
 # Logits (rows, V), count → log probabilities and ids, (rows, count) each, best first.
-Likeliest = Callable[[Logits, int], tuple[Array, Array]]
+Likeliest = Callable[[Floats, int], tuple[Array, Array]]
 
 
 def likeliest_allowed(
-    logits: Logits,
+    logits: Floats,
     states: Mapping[int, ConstraintState],
     count: int,
     likeliest: Likeliest,
@@ -46,7 +45,7 @@ def likeliest_allowed(
     return log_probabilities, ids
 
 
-def _totals(logits: Logits, places: list[int], passes: Passes) -> dict[int, np.float32]:
+def _totals(logits: Floats, places: list[int], passes: Passes) -> dict[int, np.float32]:
     """Return the logarithms of the sums of exponentials of some rows."""
     totals = passes.log_totals(take(logits, places))[:, 0].astype(np.float32)
     return dict(zip(places, totals, strict=True))

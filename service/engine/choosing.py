@@ -10,19 +10,17 @@ from typing import Protocol
 
 import numpy as np
 
-from service.engine.arrays import Array
+from service.engine.arrays import Array, Floats, take
 from service.engine.batch import StepChoice
 from service.engine.beam_candidates import likeliest_allowed
 from service.engine.beam_search import Candidates
-from service.engine.columns import take
 from service.engine.constraints import ConstraintState
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drawing import draw
 from service.engine.isolation import Failure, as_exception
-from service.engine.logits_processors import Logits
 from service.engine.logprobs import SampledToken, scored
 from service.engine.passes import NUMPY, Passes
-from service.engine.sampling import sample, settled
+from service.engine.sampling import accepted, sample
 from service.engine.sampling_params import Row
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.session import Session
@@ -51,7 +49,7 @@ class StepLogits(Protocol):
 class HostLogits:
     """Logits in the processor's memory, (slots, V) float32."""
 
-    def __init__(self, values: Logits, candidates: Session, passes: Passes) -> None:
+    def __init__(self, values: Floats, candidates: Session, passes: Passes) -> None:
         self._values, self._passes = values, passes
         self._likeliest = partial(_likeliest, candidates, passes)
 
@@ -65,7 +63,7 @@ class HostLogits:
         """Return each slot's likeliest continuations."""
         return likeliest_allowed(self._rows(slots), states, count, self._likeliest, self._passes)
 
-    def _rows(self, slots: abc.Sequence[int]) -> Logits:
+    def _rows(self, slots: abc.Sequence[int]) -> Floats:
         """Return the logits of some slots, without a copy where they are consecutive."""
         return take(self._values, list(slots))
 
@@ -137,11 +135,11 @@ class DeviceLogits:
         bound.run()
         return log_probabilities, ids
 
-    def _host_rows(self, slots: abc.Sequence[int]) -> Logits:
+    def _host_rows(self, slots: abc.Sequence[int]) -> Floats:
         return self._graphs.logits(self._view, np.array(slots))
 
 
-def _likeliest(candidates: Session, passes: Passes, logits: Logits, count: int) -> tuple[Array, Array]:
+def _likeliest(candidates: Session, passes: Passes, logits: Floats, count: int) -> tuple[Array, Array]:
     """Return the likeliest continuations, by our own operators where there are some, else by the package's graph."""
     count = min(count, logits.shape[-1])
     if passes is NUMPY:
@@ -159,7 +157,7 @@ def _tokens_needed(row: Row) -> int | None:
     return 1 if is_plain else length_for(row.params)
 
 
-def _among_others(logits: Logits, ids: Array, row: Row, passes: Passes) -> SampledToken:
+def _among_others(logits: Floats, ids: Array, row: Row, passes: Passes) -> SampledToken:
     """Draw one of the tokens that are not among some: logits (1, V)."""
     without = logits.copy()
     without[0, ids] = -np.inf
@@ -187,13 +185,13 @@ def choose(logits: StepLogits, sequences: abc.Sequence[Sequence]) -> list[StepCh
         for generator, state in zip(seeded, states, strict=True):
             generator.state = state
         raise
-    sampled = {slot: _settled(rows[slot], token) for slot, token in zip(slots, tokens, strict=True)}
+    sampled = {slot: _accept_or_fail(rows[slot], token) for slot, token in zip(slots, tokens, strict=True)}
     return [candidates[s] if s in candidates else sampled[s.slots[0]] for s in sequences]
 
 
-def _settled(row: Row, token: SampledToken) -> SampledToken | Failure:
+def _accept_or_fail(row: Row, token: SampledToken) -> SampledToken | Failure:
     try:
-        return settled(row, token)
+        return accepted(row, token)
     except BaseException as error:
         logger.exception("a grammar failed on a token; its sequence ends, and the others go on")
         return Failure(as_exception(error))

@@ -13,15 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from service.engine.sampling_params import Ids
+from service.engine.arrays import Doubles, Floats, Ids
 
 DEPTH = 64  # a pass costs the same for 16 to 64, and what is left to look at is a 64th
 PIECE_ROWS = 4  # 4 × 50k logits and as many weights lie in a core's second-level cache
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 
 def width_of(vocab_size: int) -> int:
@@ -57,12 +53,6 @@ def _lines(values: Floats) -> tuple[Floats, Floats]:
 def pieces(rows: int, size: int = PIECE_ROWS) -> Iterator[slice]:
     """Cut rows into pieces, of which each fits the core's cache together with as many results."""
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
-
-
-def take(values: Floats, places: list[int]) -> Floats:
-    """Return some rows, without a copy where they are consecutive."""
-    start, stop = places[0], places[0] + len(places)
-    return values[start:stop] if places == list(range(start, stop)) else values[places]
 
 
 def likeliest(logits: Floats, maxima: Floats, counts: Sequence[int]) -> tuple[Floats, Ids]:

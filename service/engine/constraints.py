@@ -12,11 +12,9 @@ from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from service.engine.arrays import Floats, Ids
 from service.engine.grammar import Bits, Grammar
-
-Ids = NDArray[np.int64]
 
 NO_IDS = np.empty(0, np.int64)
 
@@ -51,9 +49,14 @@ class Constraints:
         return adds and not self.renormalize
 
     @cached_property
-    def bias(self) -> tuple[Ids, NDArray[np.float32]]:
+    def bias(self) -> tuple[Ids, Floats]:
         """The biased ids, and what is added to their logits, (entries,) each."""
         return np.array(list(self.logit_bias), np.int64), np.array(list(self.logit_bias.values()), np.float32)
+
+    def never_allowed(self, stop_ids: frozenset[int]) -> frozenset[int]:
+        """Return the ids that are suppressed, or bad words by themselves; a bad word that ends the output may come."""
+        words = {word[0] for word in self.bad_words if len(word) == 1}
+        return self.suppress_ids | (words - stop_ids)
 
     @cached_property
     def words_ending(self) -> Mapping[int, list[tuple[tuple[int, ...], int]]]:
@@ -80,8 +83,7 @@ class ConstraintState:
         self._ids[: len(prompt_ids)] = prompt_ids
         self._length = len(prompt_ids)
         self._counts = _Counts(prompt_ids, max_tokens) if constraints.counts_tokens else None
-        words = {word[0] for word in constraints.bad_words if len(word) == 1}
-        self._never = _array(constraints.suppress_ids | (words - stop_ids))
+        self._never = _array(constraints.never_allowed(stop_ids))
         self._first = _array(constraints.begin_suppress_ids)
         self._stops, self._stop_ids = stop_ids, _array(stop_ids)
         self._matcher = constraints.grammar.matcher() if constraints.grammar is not None else None

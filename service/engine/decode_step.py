@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from service.engine.arrays import Array, View
+from service.engine.arrays import Array, Floats, View
 from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.drafting import MAX_DRAFT_ROWS, MAX_DRAFT_TOKENS
 from service.engine.kv_cache import KVCache
-from service.engine.logits_processors import Logits
 from service.engine.native.attention import SLOTS, SOURCE_SLOTS
 from service.engine.sequence import Sequence
 from service.engine.session import BoundSession, Session
@@ -69,7 +68,7 @@ class DecodeStep:
             }
 
     @property
-    def host_logits(self) -> Logits:
+    def host_logits(self) -> Floats:
         """What the last run has left in the processor's memory, (rows, vocab_size)."""
         assert isinstance(self._logits, np.ndarray)
         return self._logits[: self.rows, 0].astype(np.float32, copy=False)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.columns import Doubles, Floats, take, width_of
+from service.engine.arrays import Doubles, Floats, Ids, take
+from service.engine.columns import width_of
 from service.engine.passes import NO_NUMBERS, NUMPY, UNDECIDED, Asked, Passes, place_of_each
-from service.engine.sampling_params import Ids, Row, SamplingParams
+from service.engine.sampling_params import Row, SamplingParams
 
 ROUNDS = 32  # of a draw within top-p, where each halves what is left at least half the time; then it begins anew
 IN_ORDER = 256  # tokens of a top-k that are put in order; for more, filters without an order are quicker

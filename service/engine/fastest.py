@@ -22,10 +22,11 @@ from service.engine.arrays import Array
 from service.engine.packed_attention import packed_graph
 from service.engine.providers import has_openvino
 from service.engine.session import Session, SessionOptions
+from service.engine.standard_graph import standard_graph
 
 logger = logging.getLogger(__name__)
 
-Batch = Mapping[str, Array]  # what goes into a graph, by name
+GraphInputs = Mapping[str, Array]  # of one batch, by name
 
 TURNS = 3  # of each session at each batch; the shortest counts, as neighbours only ever make one longer
 GAIN = 1.1  # how many times as fast another graph must be to be taken: less is within what measuring errs by
@@ -40,14 +41,13 @@ class Comparison:
     speed: float
     distance: float
 
-    @property
-    def is_better(self) -> bool:
-        """Whether the other is to be taken."""
-        return self.speed >= GAIN and self.distance <= MAX_DISTANCE
+    def is_better(self, gain: float, max_distance: float) -> bool:
+        """Whether the other is to be taken: at least `gain` times as fast, its answers at most `max_distance` apart."""
+        return self.speed >= gain and self.distance <= max_distance
 
 
 def fastest_session(
-    path: Path, options: SessionOptions, batches: Sequence[Batch], outputs: Sequence[str], name: str
+    path: Path, options: SessionOptions, batches: Sequence[GraphInputs], outputs: Sequence[str], name: str
 ) -> Session:
     """Open an encoder's graph, and in OpenVINO too where it is to be had; return the faster, and tell it in the log."""
     own = Session(path, options)
@@ -66,11 +66,11 @@ def fastest_session(
     except Exception as error:  # a graph that it cannot take is no reason not to serve
         logger.warning("%s: OpenVINO does not run it, so the package's own graph runs: %s", name, error)
         return own
-    return _chosen(own, other, compared, compared.is_better, name, "OpenVINO")
+    return _chosen(own, other, compared, compared.is_better(GAIN, MAX_DISTANCE), name, "OpenVINO")
 
 
 def packed_if_faster(
-    own: Session, path: Path, options: SessionOptions, batches: Sequence[Batch], outputs: Sequence[str], name: str
+    own: Session, path: Path, options: SessionOptions, batches: Sequence[GraphInputs], outputs: Sequence[str], name: str
 ) -> Session:
     """Return an encoder's graph with packed attention if a device computes it faster than `own`; tell it in the log."""
     try:
@@ -83,7 +83,7 @@ def packed_if_faster(
     except Exception as error:  # as of a device whose attention has no such form
         logger.warning("%s: packed attention could not be tried, so the graph runs as it is: %s", name, error)
         return own
-    is_better = compared.speed >= GAIN_ON_DEVICE and compared.distance <= MAX_DISTANCE_OF_HALVES
+    is_better = compared.is_better(GAIN_ON_DEVICE, MAX_DISTANCE_OF_HALVES)
     return _chosen(own, other, compared, is_better, name, "packed attention")
 
 
@@ -101,7 +101,7 @@ def _chosen(own: Session, other: Session, compared: Comparison, is_better: bool,
     return other if is_better else own
 
 
-def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Sequence[str]) -> Comparison:
+def compare(own: Session, other: Session, batches: Sequence[GraphInputs], outputs: Sequence[str]) -> Comparison:
     """Let two sessions compute the same batches in turns."""
     speeds, distances = [], []
     for batch in batches:
@@ -114,7 +114,7 @@ def compare(own: Session, other: Session, batches: Sequence[Batch], outputs: Seq
     return Comparison(geometric_mean(speeds), float(np.max(distances)))  # NaN, if one is
 
 
-def _of_tokens(answers: Array, batch: Batch) -> Array:
+def _of_tokens(answers: Array, batch: GraphInputs) -> Array:
     """Return what is answered of texts and tokens, without what stands at padding, which means nothing."""
     lengths, ids = batch.get("last_positions"), batch.get("input_ids")
     if lengths is None or ids is None or answers.ndim < 3 or answers.shape[:2] != ids.shape:
@@ -124,13 +124,10 @@ def _of_tokens(answers: Array, batch: Batch) -> Array:
 
 
 def _by_openvino(path: Path, options: SessionOptions) -> Session:
-    # It needs a library that only this takes, and that is not there without the extra `openvino`.
-    from service.engine.standard_graph import standard_graph
-
     return Session(path, replace(options, openvino=True), standard_graph(path))
 
 
-def _seconds(session: Session, batch: Batch, outputs: Sequence[str]) -> float:
+def _seconds(session: Session, batch: GraphInputs, outputs: Sequence[str]) -> float:
     started = time.perf_counter()
     session.run(batch, outputs)
     return time.perf_counter() - started

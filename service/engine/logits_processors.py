@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
-from service.engine.constraints import Constraints, ConstraintState, Ids
+from service.engine.arrays import Floats, Ids
+from service.engine.constraints import Constraints, ConstraintState
 from service.engine.grammar import Bits
 
-Logits = NDArray[np.float32]  # (rows, vocab_size)
-Entries = tuple[Ids | slice, NDArray[np.float32]]  # of one row: ids, and their logits
+Entries = tuple[Ids | slice, Floats]  # of one row: ids, and their logits
 
 
 @contextmanager
 def adjusted(
-    logits: Logits, states: Mapping[int, ConstraintState], totals: Mapping[int, np.float32] | None = None
-) -> Iterator[Logits]:
+    logits: Floats, states: Mapping[int, ConstraintState], totals: Mapping[int, np.float32] | None = None
+) -> Iterator[Floats]:
     """Change the logits of some rows in place, and put back what was there in the end: cheaper than a copy of them all.
 
-    `totals` are the logarithms of rows' sums of exponentials: where they are given log probabilities are changed.
+    `logits` are (rows, vocab_size), `states` those of the rows to change, by place. `totals` are the logarithms of
+    rows' sums of exponentials: where they are given log probabilities are changed.
     """
     before: list[tuple[int, list[Entries]]] = []
     try:
@@ -36,7 +36,7 @@ def adjusted(
                 logits[place, ids] = values
 
 
-def _adjust_row(logits: NDArray[np.float32], row: ConstraintState, total: np.float32, before: list[Entries]) -> None:
+def _adjust_row(logits: Floats, row: ConstraintState, total: np.float32, before: list[Entries]) -> None:
     """Change one row's logits (vocab_size,); add the entries that were there to `before`, in order of their change."""
     constraints = row.constraints
     if constraints.logit_bias:
@@ -59,7 +59,7 @@ def _adjust_row(logits: NDArray[np.float32], row: ConstraintState, total: np.flo
         logits[ids] = -np.inf
 
 
-def _restrict(logits: NDArray[np.float32], allowed: Bits) -> Entries:
+def _restrict(logits: Floats, allowed: Bits) -> Entries:
     """Leave only the logits of what is allowed; return the entries that were there.
 
     Few entries are quick to pick out of a row, and many are not, be they those that stay or those that go.
@@ -75,7 +75,7 @@ def _restrict(logits: NDArray[np.float32], allowed: Bits) -> Entries:
     return slice(None), values
 
 
-def _penalized(values: NDArray[np.float32], counts: Ids, constraints: Constraints) -> NDArray[np.float32]:
+def _penalized(values: Floats, counts: Ids, constraints: Constraints) -> Floats:
     """Return the logits of the ids that prompt or output has, (ids,); `counts` are the output's alone."""
     if constraints.repetition_penalty != 1.0:  # Keskar et al. 2019: prompt and output count
         penalty = np.float32(constraints.repetition_penalty)

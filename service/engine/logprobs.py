@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from service.engine.columns import Floats, pieces
+from service.engine.arrays import Floats, Ids
+from service.engine.columns import pieces
 from service.engine.passes import NUMPY, Passes
-from service.engine.sampling_params import Ids
 
 SCORED_ROWS = 32  # looked at together; small arrays are made for each of a prompt's pieces
 

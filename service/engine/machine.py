@@ -10,7 +10,6 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 MAX_V1 = "memory.limit_in_bytes"
-KV_FRACTION = 0.5  # what KV caches may take of it together; weights, arenas and Ray need the rest
 
 
 def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
@@ -40,11 +39,6 @@ def _limit(path: Path) -> int | None:
     except OSError:
         return None
     return int(words) if words.isdigit() else None  # "max" is none
-
-
-def kv_cache_bytes(share: float, limit: int) -> int:
-    """Return what a model's KV cache may take when it has a share of what all may."""
-    return int(limit * KV_FRACTION * share)
 
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.columns import Doubles, Floats, column_maxima, column_sums, kth, likeliest, pieces
-from service.engine.sampling_params import Ids
+from service.engine.arrays import Doubles, Floats, Ids
+from service.engine.columns import column_maxima, column_sums, kth, likeliest, pieces
 
 UNDECIDED, NO_NUMBERS = -1, -2  # instead of a drawn token: all rounds have failed; a logit is no number, or infinite
 PIECE_TOKENS = 65536  # of several rows, which lie in a core's second-level cache with as many weights

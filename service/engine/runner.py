@@ -13,7 +13,7 @@ import numpy as np
 
 from model.package import Manifest
 from model.package.inputs import decoder_inputs, encoder_inputs, pad_rows
-from service.engine.arrays import Array
+from service.engine.arrays import Array, Floats
 from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
 from service.engine.choosing import DeviceLogits, HostLogits, StepLogits, choose, choose_with_drafts
 from service.engine.decode_step import DecodeStep
@@ -21,7 +21,6 @@ from service.engine.device import DeviceArray, DeviceGraphs
 from service.engine.device_memory import DeviceMemory
 from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
-from service.engine.logits_processors import Logits
 from service.engine.logprobs import scored
 from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
 from service.engine.native.vocabulary import fastest_passes
@@ -37,7 +36,8 @@ logger = logging.getLogger(__name__)
 # Tokens of a prompt whose logits are computed together. Fewer make smaller products, which are slower; more logits than
 # 25 MB are memory that is touched for the first time at every run, which is slower still.
 LOGPROB_TOKENS, LOGPROB_LOGITS = 128, 128 * 50_000
-FEW_TOKENS = 32  # in quarters: less padding than a run of the graph is worth
+# Tokens of padding that a prompt may have beyond a quarter of its own: they cost less than one more run of the graph.
+SPARE_PADDING = 8
 
 
 class Runner:
@@ -147,7 +147,7 @@ class Runner:
             for chunk in batch.chunks:
                 begun = 0 if chunk.restored else chunk.sequence.computed
                 source = 0 if chunk.sequence.has_source else len(chunk.sequence.source_ids or ())
-                padding = max(1, chunk.tokens // 4 + FEW_TOKENS // 4)  # see `runs_alike` and `_fill`
+                padding = max(1, chunk.tokens // 4 + SPARE_PADDING)  # see `runs_alike` and `_fill`
                 ended = chunk.sequence.computed + chunk.tokens + padding
                 written += (1 + len(chunk.sharers)) * (taken(begun, ended) + taken(0, source))
             return written
@@ -246,7 +246,7 @@ class Runner:
 
     def _compute(
         self, ids: Array, past: Array, lengths: Array, logit_positions: Array, first_slot: int, *, wanted: bool = False
-    ) -> Logits | None:
+    ) -> Floats | None:
         """Run the decoder over consecutive slots; return the logits (B, P, vocab_size) if they are wanted."""
         rows, new = ids.shape
         self.prefilled_tokens += ids.size
@@ -294,7 +294,7 @@ def runs_alike(chunks: abc.Sequence[Chunk], length_of: Callable[[Chunk], int]) -
     for chunk in chunks:
         if runs and runs[-1][-1].sequence.slots[0] + 1 == chunk.sequence.slots[0]:
             shorter, longer = sorted((length_of(runs[-1][0]), length_of(chunk)))
-            if 4 * longer <= 5 * shorter + FEW_TOKENS:
+            if 4 * longer <= 5 * shorter + 4 * SPARE_PADDING:
                 runs[-1].append(chunk)
                 continue
         runs.append([chunk])

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.engine.columns import take
+from service.engine.arrays import Floats, Ids, take
 from service.engine.drawing import draw
-from service.engine.logits_processors import Logits, adjusted
+from service.engine.logits_processors import adjusted
 from service.engine.logprobs import SampledToken, scored
 from service.engine.passes import NUMPY, Passes
-from service.engine.sampling_params import Ids, Row
+from service.engine.sampling_params import Row
 
 
-def sample(logits: Logits, rows: Sequence[Row], passes: Passes = NUMPY) -> list[SampledToken]:
+def sample(logits: Floats, rows: Sequence[Row], passes: Passes = NUMPY) -> list[SampledToken]:
     """Choose a token for each row of logits (rows, vocab_size); a row's choice depends on nothing but the row.
 
     The logits are changed meanwhile, and left as they were.
@@ -32,7 +32,7 @@ def sample(logits: Logits, rows: Sequence[Row], passes: Passes = NUMPY) -> list[
     return chosen
 
 
-def settled(row: Row, token: SampledToken) -> SampledToken:
+def accepted(row: Row, token: SampledToken) -> SampledToken:
     """Take a chosen token for good: return it with the end that its row's grammar makes."""
     state = row.constraint_state()
     end = None if state is None else state.take(token.id)
@@ -46,7 +46,7 @@ def _certain(token: int, alternatives: int | None) -> SampledToken:
     return SampledToken(token, 0.0, ((token, 0.0),) if alternatives else ())
 
 
-def _with_logprobs(logits: Logits, rows: Sequence[Row], tokens: Ids, passes: Passes) -> list[SampledToken]:
+def _with_logprobs(logits: Floats, rows: Sequence[Row], tokens: Ids, passes: Passes) -> list[SampledToken]:
     chosen = [SampledToken(token) for token in tokens.tolist()]
     alternatives = {place: row.params.logprobs for place, row in enumerate(rows) if row.params.logprobs is not None}
     if alternatives:

@@ -8,9 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from service.engine.constraints import FREE, Constraints, ConstraintState, Ids
-
-__all__ = ["Ids", "Row", "SamplingParams"]
+from service.engine.constraints import FREE, Constraints, ConstraintState
 
 
 @dataclass(frozen=True)

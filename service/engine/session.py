@@ -15,8 +15,7 @@ from weakref import WeakSet, proxy
 import numpy as np
 import onnxruntime
 
-from model.package.exact_sums import EXACT_SUMS, WEIGHTS_FOLDER, with_own_matrices
-from model.package.processor import sums_up_in_16_bits
+from model.package.exact_sums import WEIGHTS_FOLDER, ask_for_exact_sums
 from service.engine.arrays import Array, View
 from service.engine.machine import usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
@@ -137,12 +136,13 @@ class Session:
         is_chosen = not options.threads and self.provider == "cpu" and model is None
         self._bound: WeakSet[BoundSession] = WeakSet()
         this = proxy(self)  # a session that nobody has any more goes at once, with its weights
-        weights = size_of(path) if self._native is None else self._native.own_bytes  # what is shared is not held again
+        # What is shared is not held again.
+        weight_bytes = size_of(path) if self._native is None else self._native.own_bytes
         self._teams: Teams[onnxruntime.InferenceSession] = Teams(
             path,
-            weights,
+            weight_bytes,
             self._session,
-            fewer_threads(weights, threads) if is_chosen else [threads],
+            fewer_threads(weight_bytes, threads) if is_chosen else [threads],
             lambda threads: this._opened(path, replace(options, threads=threads), None, replays=False),
         )
 
@@ -175,15 +175,12 @@ class Session:
         session_options = options.of_runtime()
         # A memory pattern is kept for every shape that was ever run; a ragged batch has a new one at each step.
         session_options.enable_mem_pattern = False
-        if sums_up_in_16_bits():  # then ONNX Runtime does so too, unless it is asked for exact sums
-            session_options.add_session_config_entry(EXACT_SUMS, "1")
-            if self._native is None and not options.openvino:
-                model = with_own_matrices(model or path) or model
         if self._native is not None:
             session_options.register_custom_ops_library(str(native_library()))
             for name, weight in self._shared.items():
                 session_options.add_initializer(name, weight)
             model = self._native.model
+        model = ask_for_exact_sums(session_options, model or path) or model
         if model is not None:
             folder = path.parent if self._native is None else path.resolve().parent
             session_options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))

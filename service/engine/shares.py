@@ -25,7 +25,8 @@ STEPS_WAITED = 3  # of its own, that a client which comes waits at most for anot
 LONGEST_REST_S = 0.5  # then a client has a step, whoever else is here
 AHEAD_S = 0.05  # at least, before anybody rests: decoding together is cheaper than in turns
 TURN_S = 0.01  # for which a client that comes waits, as rows of another decode
-LATELY_S = 5.0  # since a client was here, to whose models the others' steps yield, and beside whom they have turns
+# Seconds for which a client still counts as here after it was last seen: the others' steps yield to it, and take turns.
+LATELY_S = 5.0
 # Steps of a client alone, the shortest of which is what it needs: any of them may have been slow, as the machine had
 # other things to do, and would say that nobody need rest for it.
 STEPS_ALONE = 8

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from service.engine.columns import Doubles, Floats
+from service.engine.arrays import Doubles, Floats, Ids
 from service.engine.drawing import kept_by_filters
 from service.engine.logprobs import SampledToken
 from service.engine.passes import targets_of
-from service.engine.sampling_params import Ids, Row, SamplingParams
+from service.engine.sampling_params import Row, SamplingParams
 
 SHORTLIST = 256  # tokens; they hold nearly all of what a trained model thinks likely
 SMALLEST = float(np.finfo(np.float32).tiny)  # temperature that the device divides by

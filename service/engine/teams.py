@@ -35,7 +35,7 @@ REOPEN_S = 60.0  # between two openings of a graph for the same number, which ta
 MAX_BYTES = 128 * 2**20
 
 _ALL: WeakSet[Teams[Any]] = WeakSet()  # of this process
-_LOOKS = Lock()  # at all of them
+_ALL_LOCK = Lock()  # held while _ALL is changed or gone through
 # Opens graphs, one after the other. What it opens computes in threads of the same niceness, which is that of whoever
 # first gives it work: so never of a thread that yields to others.
 _OPENER = ThreadPoolExecutor(1, thread_name_prefix="opening")
@@ -114,28 +114,28 @@ class Teams(Generic[Team]):
     """A graph, opened for as many threads as there are, and when it is busy for fewer, to see which is faster."""
 
     def __init__(
-        self, path: Path, weights: int, largest: Team, counts: Sequence[int], opened: Callable[[int], Team]
+        self, path: Path, weight_bytes: int, largest: Team, counts: Sequence[int], opened: Callable[[int], Team]
     ) -> None:
         """`largest` is the graph at `path`, opened for the first of `counts`; `opened` opens it for another one.
 
-        That holds so many bytes of weights again.
+        Each that is opened holds `weight_bytes` again.
         """
-        self._path, self._weights, self._counts, self._open = path, weights, counts, opened
+        self._path, self._weight_bytes, self._counts, self._open = path, weight_bytes, counts, opened
         self._files = files_of(path)
         self._teams = {0: largest}
         self._choices: dict[tuple[int, ...], ThreadChoice] = {}
-        self._opens, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
+        self._opening_lock, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
         if len(counts) > 1:
             with suppress(RuntimeError):  # the process ends
                 _OPENER.submit(int)  # so that its thread begins here
-        with _LOOKS:
+        with _ALL_LOCK:
             _ALL.add(self)
 
     @property
     def held_again(self) -> int:
         """Bytes of weights in all teams but the largest; one that is being opened counts already."""
-        return (len(self._teams) - 1 + self._opens.locked()) * self._weights
+        return (len(self._teams) - 1 + self._opening_lock.locked()) * self._weight_bytes
 
     def run(self, shape: Sequence[int], run: Callable[[Team], Answer]) -> Answer:
         """Run a batch, whose first array has this shape, on the team that was the fastest of late."""
@@ -171,16 +171,16 @@ class Teams(Generic[Team]):
         """Open the graph for another number of threads, beside the runs, if there is memory left for it."""
         if time.monotonic() - self._opened_at[way] < REOPEN_S:
             return
-        with _LOOKS:
+        with _ALL_LOCK:
             held_again = sum(each.held_again for each in _ALL)
-        if held_again + self._weights > MAX_BYTES:
+        if held_again + self._weight_bytes > MAX_BYTES:
             return
-        if self._opens.acquire(blocking=False):
+        if self._opening_lock.acquire(blocking=False):
             self._opened_at[way] = time.monotonic()
             try:
                 _OPENER.submit(self._open_one, way)
             except RuntimeError:  # the process ends
-                self._opens.release()
+                self._opening_lock.release()
 
     def _open_one(self, way: int) -> None:
         try:
@@ -194,13 +194,13 @@ class Teams(Generic[Team]):
         except Exception:
             logger.warning("%s could not be opened for %d threads", self._path, self._counts[way], exc_info=True)
         finally:
-            self._opens.release()
+            self._opening_lock.release()
 
 
-def fewer_threads(weights: int, threads: int) -> list[int]:
+def fewer_threads(weight_bytes: int, threads: int) -> list[int]:
     """Return the numbers of threads that a graph of so many bytes may be opened for, each half of the one before."""
     counts = [threads]
-    while counts[-1] > 1 and len(counts) * weights <= MAX_BYTES:
+    while counts[-1] > 1 and len(counts) * weight_bytes <= MAX_BYTES:
         counts.append(counts[-1] // 2)
     return counts
 

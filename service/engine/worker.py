@@ -45,9 +45,9 @@ class Worker:
 
     def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], rest: Callable[[], None]) -> None:
         self._name, self._work, self._rest = name, work, rest
-        self._runs = Lock()
+        self._run_lock = Lock()
         self._has_rested = True  # who opens a model gives back what that took
-        self._thread = _CallThread(name, self._runs, self._rest_if_idle)
+        self._thread = _CallThread(name, self._run_lock, self._rest_if_idle)
         self._yielding_thread: _CallThread | None = None  # made when it is first needed
         self._loop: asyncio.Task[None] | None = None
         self._last_progress = time.monotonic()
@@ -103,7 +103,7 @@ class Worker:
 
     def _thread_that_yields(self) -> _CallThread:
         if self._yielding_thread is None:
-            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._runs, self._rest_if_idle, YIELDING)
+            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._run_lock, self._rest_if_idle, YIELDING)
         return self._yielding_thread
 
     def _is_idle(self) -> bool:
@@ -114,7 +114,7 @@ class Worker:
 
         That is 0 where there is no work: whoever brings some wakes a thread.
         """
-        with self._runs:
+        with self._run_lock:
             left = REST_S - (time.monotonic() - self._last_progress)
             if left > 0:  # something was done lately, maybe by the other thread
                 return left
@@ -144,9 +144,9 @@ class _CallThread:
     It is its own rather than an executor's, whose locks cost a short step several percent.
     """
 
-    def __init__(self, name: str, runs: Lock, rest: Callable[[], float], niceness: int = 0) -> None:
+    def __init__(self, name: str, run_lock: Lock, rest: Callable[[], float], niceness: int = 0) -> None:
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._runs, self._rest, self._niceness = runs, rest, niceness
+        self._run_lock, self._rest, self._niceness = run_lock, rest, niceness
         self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
         self._thread.start()
 
@@ -172,13 +172,13 @@ class _CallThread:
             if call.has_begun is not None:
                 call.has_begun.set()
             try:
-                settle: Callable[[asyncio.Future[Any], Any], None] = _succeed
-                with self._runs:
+                resolve: Callable[[asyncio.Future[Any], Any], None] = _succeed
+                with self._run_lock:
                     value = call.function(call.argument)
             except BaseException as error:  # a library's may be none of `Exception`, and this thread is to go on
-                settle, value = _fail, as_exception(error)
+                resolve, value = _fail, as_exception(error)
             with suppress(RuntimeError):  # the event loop has ended meanwhile, and with it whoever waits
-                call.answer.get_loop().call_soon_threadsafe(settle, call.answer, value)
+                call.answer.get_loop().call_soon_threadsafe(resolve, call.answer, value)
             del call, value  # a thread that waits keeps nobody's texts and numbers
 
 

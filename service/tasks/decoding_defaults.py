@@ -45,9 +45,7 @@ class DecodingDefaults:
     def _check_that_some_may_come(self, request: DecodingRequest) -> None:
         """Refuse a request of whose tokens none may ever come but those that are forced."""
         held = self._constraints(request, 1, None)
-        words = {word[0] for word in held.bad_words if len(word) == 1}
-        never = held.suppress_ids | (words - self._stop_ids(request))  # as `ConstraintState` has it
-        if len(never) == self._vocab_size:
+        if len(held.never_allowed(self._stop_ids(request))) == self._vocab_size:
             raise InvalidRequest(
                 f"suppress_ids leaves none of the {self._vocab_size} tokens that may come; leave some of them out",
                 "suppress_ids",
@@ -116,7 +114,7 @@ class DecodingDefaults:
         )
 
     def greedy(self, request: DecodingRequest, max_tokens: int, *, forced_start: int | None = None) -> SamplingParams:
-        """Return that a sequence's tokens are the likeliest."""
+        """Return the parameters of greedy decoding."""
         constraints = self._constraints(request, 1, forced_start)
         return SamplingParams(max_tokens, temperature=0, stop_ids=self._stop_ids(request), constraints=constraints)
 

@@ -32,7 +32,10 @@ REPEATED_DIVISOR = 2  # what every window repeats (a question, a prompt) takes h
 
 @dataclass(frozen=True)
 class Reading:
-    """How texts are read that are longer than the model takes; unless one of the two is asked for they are refused."""
+    """How a request's texts are read: their prompt, the field they come from, and what happens to those too long.
+
+    These are cut (`truncate`) or read in `windows`, and refused if neither is asked for.
+    """
 
     truncate: bool = False
     side: Side | None = None  # what a text that is cut loses; none: as the manifest says

@@ -29,9 +29,9 @@ from service.tasks.pool import SMALL, Pool
 
 logger = logging.getLogger(__name__)
 
-# Compiled grammars of a model, and their characters. Usual ones take up to a megabyte, much used ones of thousands of
-# choices twenty.
-KEPT, KEPT_CHARACTERS = 32, 2**18
+# Grammars of a model, and the characters of all of them. Usual ones take up to a megabyte, much used ones of thousands
+# of choices twenty.
+MAX_CACHED, MAX_CACHED_CHARACTERS = 32, 2**18
 SHOWN = 300  # characters of what is wrong
 
 # JSON on one line: a model that knows little of JSON would fill its answer with white space. Without \u, by which a key
@@ -122,7 +122,7 @@ class Grammars:
                 raise ServerOverloaded("the grammar could not be compiled in time; try again") from None
             self._kept[lark] = found
         self._kept.move_to_end(lark)
-        while len(self._kept) > KEPT or sum(map(len, self._kept)) > max(KEPT_CHARACTERS, len(lark)):
+        while len(self._kept) > MAX_CACHED or sum(map(len, self._kept)) > max(MAX_CACHED_CHARACTERS, len(lark)):
             self._kept.popitem(last=False)
         return found
 

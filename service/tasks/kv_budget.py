@@ -6,7 +6,7 @@ import logging
 
 from model.package import Manifest, PackageError
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
-from service.engine.machine import kv_cache_bytes, memory_limit
+from service.engine.machine import memory_limit
 from service.engine.native.attention import takes_width
 from service.engine.providers import native_library
 from service.models_file import ModelSettings
@@ -14,14 +14,23 @@ from service.tasks.devices import runs_on_device
 
 logger = logging.getLogger(__name__)
 
+KV_FRACTION = 0.5  # of the memory, for all models' KV caches together; weights, arenas and Ray need the rest
 FEWEST_POSITIONS = 4  # what opening a model computes, and one more
 UNROUNDED = {"float32", "float16"}  # precisions whose products do not round to integers
 
 
-def kv_budget(
+def kv_capacity_bytes(model: ModelSettings, manifest: Manifest) -> int:
+    """Return how many bytes the KV cache may take: what is set, or the model's share; on a device, what all slots need.
+
+    With `cpu_fallback` the device may be missing, so it is not counted on.
+    """
+    return _bytes_of_all_slots(model, manifest) if _needs_device(model) else _allowed_bytes(model)
+
+
+def check_kv_cache(
     model: ModelSettings, manifest: Manifest, *, is_on_device: bool = False, is_half: bool | None = None
-) -> int:
-    """Return the KV cache's budget: what is set, or the model's share; raises `PackageError` if no sequence fits.
+) -> None:
+    """Refuse a KV cache that holds no sequence of `max_positions`; raises `PackageError`.
 
     On a device, where the cache is taken whole, all slots have to fit into what is set; with `cpu_fallback` it is known
     to be there only once a session is open. `is_half`: whether the cache has 16 bits, once that is known, too.
@@ -36,42 +45,40 @@ def kv_budget(
             f"{model.package}: kv_cache_dtype is float32, but a package of float16 keeps what it computes with; leave "
             "kv_cache_dtype out, or export the model in another precision"
         )
-    if is_on_device or (runs_on_device(model) and not model.cpu_fallback):
-        return _on_device(model, manifest)
-    budget, is_half = _budget(model), _expects_half_cache(model, manifest) if is_half is None else is_half
+    if is_on_device or _needs_device(model):
+        _check_on_device(model, manifest)
+        return
+    allowed, is_half = _allowed_bytes(model), _expects_half_cache(model, manifest) if is_half is None else is_half
     needed = bytes_of_longest(manifest, is_half=is_half)
-    if needed > budget:
-        most = longest_that_fits(manifest, budget, is_half=is_half)
+    if needed > allowed:
+        most = longest_that_fits(manifest, allowed, is_half=is_half)
         raise PackageError(
-            f"{model.package}: its KV cache may take {budget / 2**20:.1f} MiB, but one sequence of max_positions, "
+            f"{model.package}: its KV cache may take {allowed / 2**20:.1f} MiB, but one sequence of max_positions, "
             f"{manifest.limits.max_positions}, needs {needed / 2**20:.1f} MiB; raise kv_cache_mib in the models file, "
             f"or the memory of the container, or set max_positions, at most {most}"
         )
-    return budget
 
 
-def _on_device(model: ModelSettings, manifest: Manifest) -> int:
-    a_slot = bytes_of_longest(manifest)
-    needed = model.max_slots * a_slot
+def _check_on_device(model: ModelSettings, manifest: Manifest) -> None:
+    needed = _bytes_of_all_slots(model, manifest)
     if model.kv_cache_mib is not None and needed > model.kv_cache_mib * 2**20:
-        fitting = model.kv_cache_mib * 2**20 // a_slot
+        fitting = model.kv_cache_mib * 2**20 // bytes_of_longest(manifest)
         lower = f"max_slots, at most {fitting}, or max_positions" if fitting else "max_positions"
         raise PackageError(
             f"{model.package}: on a device the KV cache is taken whole, and {model.max_slots} slots of max_positions, "
             f"{manifest.limits.max_positions}, need {needed / 2**20:,.0f} MiB, and kv_cache_mib allows "
             f"{model.kv_cache_mib}; raise it, or set {lower}"
         )
-    return needed
 
 
 def fitting_positions(model: ModelSettings, manifest: Manifest) -> int | None:
     """Return how many tokens a decoder's sequence may have for its memory, or None where its `max_positions` fit."""
-    if manifest.cache is None or (runs_on_device(model) and not model.cpu_fallback):
+    if manifest.cache is None or _needs_device(model):
         return None
-    budget, is_half = _budget(model), _expects_half_cache(model, manifest)
-    if bytes_of_longest(manifest, is_half=is_half) <= budget:
+    allowed, is_half = _allowed_bytes(model), _expects_half_cache(model, manifest)
+    if bytes_of_longest(manifest, is_half=is_half) <= allowed:
         return None
-    return longest_that_fits(manifest, budget, is_half=is_half)
+    return longest_that_fits(manifest, allowed, is_half=is_half)
 
 
 def wants_half_cache(model: ModelSettings, manifest: Manifest) -> bool:
@@ -102,7 +109,15 @@ def _expects_half_cache(model: ModelSettings, manifest: Manifest) -> bool:
     return is_ours and wants_half_cache(model, manifest) and native_library() is not None
 
 
-def _budget(model: ModelSettings) -> int:
+def _needs_device(model: ModelSettings) -> bool:
+    return runs_on_device(model) and not model.cpu_fallback
+
+
+def _bytes_of_all_slots(model: ModelSettings, manifest: Manifest) -> int:
+    return model.max_slots * bytes_of_longest(manifest)
+
+
+def _allowed_bytes(model: ModelSettings) -> int:
     if model.kv_cache_mib is not None:
         return model.kv_cache_mib * 2**20
-    return kv_cache_bytes(model.memory_share, memory_limit())
+    return int(memory_limit() * KV_FRACTION * model.memory_share)

@@ -49,7 +49,7 @@ from service.tasks.fill import Fill
 from service.tasks.generate import Generate
 from service.tasks.grammars import Grammars
 from service.tasks.images import ClassifyImages
-from service.tasks.kv_budget import kv_budget, wants_half_cache, warn_of_cache
+from service.tasks.kv_budget import check_kv_cache, kv_capacity_bytes, wants_half_cache, warn_of_cache
 from service.tasks.likelihood import DecideByLikelihood
 from service.tasks.pool import Pool
 from service.tasks.rerank import Rerank
@@ -124,16 +124,17 @@ def _open(model: ModelSettings, manifest: Manifest, limits: Limits, observer: Ob
             watched=[insights.pool],
         )
     assert tokenizer is not None, "bug: the manifest says that only classifiers take images"
+    check_kv_cache(model, manifest)
     slots = SchedulerLimits(
         max_slots=model.max_slots,
         prefill_tokens=model.prefill_tokens,
         prefix_cache_bytes=model.prefix_cache_mib * 2**20,
-        kv_cache_bytes=kv_budget(model, manifest),
+        kv_cache_bytes=kv_capacity_bytes(model, manifest),
         has_drafts=model.prompt_lookup and (manifest.precision in EXACT or not model.exact),
     )
     engine = Engine(folder, manifest, options, slots, observer, admission)
     # What was expected before may be otherwise.
-    kv_budget(model, manifest, is_on_device=engine.provider == "cuda", is_half=engine.has_half_cache)
+    check_kv_cache(model, manifest, is_on_device=engine.provider == "cuda", is_half=engine.has_half_cache)
     warn_of_cache(model, manifest, is_half=engine.has_half_cache)
     trials = Pool("grammars")
     several = _of_decoder(Explained(manifest, tokenizer, engine, insights), pool, trials, limits)

@@ -69,6 +69,7 @@ def test_the_gateway_takes_the_place_of_rays_proxy_where_there_is_one(tmp_path: 
         assert "serve-proxy" not in state.read_text() and "sentiment-1" in state.read_text()
         backends = dict(part.split("\n", 1) for part in config.read_text().split("\nbackend ")[1:])
 
+        assert "deny_status 503" in backends["default_backend"] and "404" not in backends["default_backend"]
         assert f"serve-proxy 127.0.0.1:{instead} check backup {SERVER}" in backends["http-sentiment"]
         assert not gateways or f"serve-proxy 127.0.0.1:1 check backup {SERVER}" in backends["http-gateway"]
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -50,3 +53,12 @@ def test_what_is_wrong_is_told(port: int, monkeypatch: pytest.MonkeyPatch) -> No
     free = free_port()
     for host, asked in (("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("::1", "[::1]"), ("127.0.0.2", "127.0.0.2")):
         assert (problem(host, free) or "").startswith(f"http://{asked}:{free}/ready did not answer")
+
+
+def test_a_wrong_setting_is_told_in_a_line() -> None:
+    command = [sys.executable, "-m", "service.healthcheck"]
+    environment = {**os.environ, "TRIFOLD_PORT": "abc"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+    assert done.returncode == 1 and done.stderr.startswith("trifold: ") and "port" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

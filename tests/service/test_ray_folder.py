@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.ray_processes import LONGEST_PLACE, ray_folder
+from service.ray_processes import KEPT_SESSIONS, LONGEST_PLACE, ray_folder, remove_old_sessions
 from service.startup import SHORT_PLACE
 
 NAME = f"trifold-{os.getuid()}"
@@ -64,3 +64,15 @@ def test_a_place_that_is_too_long_for_sockets_or_not_in_ascii_is_not_used(
     monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: str(place / name))
 
     assert ray_folder() == place / NAME / "ray"
+
+
+def test_old_sessions_are_removed_but_for_the_newest_and_those_that_run(tmp_path: Path) -> None:
+    ended = [tmp_path / f"session_2026-01-{day:02}_10-00-00_123456_{2**22 + day}" for day in range(1, 11)]
+    runs, other = tmp_path / f"session_2025-01-01_10-00-00_123456_{os.getpid()}", tmp_path / "notes"
+    for folder in (*ended, runs, other):
+        (folder / "logs").mkdir(parents=True)
+    (tmp_path / "session_latest").symlink_to(ended[-1])
+    remove_old_sessions(tmp_path)
+
+    left = {*ended[-KEPT_SESSIONS:], runs, other, tmp_path / "session_latest"}
+    assert set(tmp_path.iterdir()) == left

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from service.signals import UntilReady, ending_signals
+from service.signals import CLEANING_UP_S, UntilReady, ending_signals, stop_on_signals
 
 SIGNALLED_WHEN_FREED = """
 import os, signal
@@ -67,5 +67,21 @@ def test_what_holds_signals_is_finished_before_one_ends_the_program(fails: bool)
             raise OSError("as something was told to end too")
     assert finished
 
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_impatient_signals_do_not_break_off_what_cleans_up(is_ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("service.signals.time.monotonic", lambda: now)
+    if is_ready:
+        stop_on_signals()
+        signal.raise_signal(signal.SIGINT)
+    else:
+        UntilReady()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGINT)
+    for _ in range(3):
+        signal.raise_signal(signal.SIGINT)
+
+    now += CLEANING_UP_S  # it hangs
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGINT)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import resource
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -134,6 +135,11 @@ def test_a_folder_that_is_gone_few_files_and_a_full_disk_are_told_before_ray_sta
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: Mock(free=3 * 2**20))
         with pytest.raises(SettingsError, match="has 3 MiB left, and Ray or HAProxy writes 64 there"):
+            check_process()
+    with monkeypatch.context() as read_only:
+        read_only.setattr(tempfile, "tempdir", None)
+        read_only.setattr(tempfile, "_get_default_tempdir", Mock(side_effect=FileNotFoundError))
+        with pytest.raises(SettingsError, match=r"no temporary files can be written .*; mount a tmpfs there"):
             check_process()
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, as far as ONNX graphs need it: the library that knows their schema is not in the image.
+"""Protobuf's wire format, as far as ONNX graphs need it: bytes are read in place, so weights are not copied.
 
 A message is a row of fields: a number with a wire type, then a value. Two messages of a kind, one behind the other, are
 one message: lists are joined, and so are the lists of the messages within. That is how a graph gets nodes and outputs

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 
-from service.engine.columns import Doubles, Floats
+from service.engine.arrays import Doubles, Floats, Ids
 from service.engine.machine import usable_cores
 from service.engine.native.attention import DOMAIN
 from service.engine.passes import NUMPY, Asked, Passes
 from service.engine.providers import native_library
-from service.engine.sampling_params import Ids
 from service.engine.session import OperatorSession, SessionOptions
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ class Insights:
         self.explainer = Explainer(folder, manifest)
         self.pool = Pool("explanations")
         self._idle_s = idle_s
-        self._release: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -38,27 +38,27 @@ class Insights:
         self, permit: Permit, function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
     ) -> Result:
         """Call a function that uses the explainer, in the thread."""
-        self._wait()
+        self._restart_idle_timer()
         try:
             return await self.pool.run(permit, SMALL + 1, function, *args, **kwargs)
         finally:
-            self._wait()
+            self._restart_idle_timer()
 
     async def close(self) -> None:
         """Free the thread behind what it works on."""
         self._is_closed = True
-        for later in (self._release, self._releasing):
+        for later in (self._idle_timer, self._releasing):
             if later is not None:
                 later.cancel()
         await self.pool.close()
 
-    def _wait(self) -> None:
-        """Begin to wait anew for the time without requests."""
-        if self._release is not None:
-            self._release.cancel()
+    def _restart_idle_timer(self) -> None:
+        """Give the memory back after `idle_s` without another request, counted from now."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._is_closed:  # while a request was in the thread
             return
-        self._release = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
+        self._idle_timer = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
 
     def _rest(self) -> None:
         self._releasing = asyncio.create_task(self.pool.run(Permit.of_one(), SMALL + 1, self._give_back))

@@ -21,15 +21,12 @@ _CHARACTER = re.compile(rf"\S{_MARK}*")
 Span = tuple[int, int]
 
 
-def tokens_of_text(encoding: Encoding, first: Sequence[ExplainedToken] = ()) -> list[ExplainedToken]:
-    """Return a text's tokens with their characters, behind those that stand before it."""
+def tokens_of_text(encoding: Encoding) -> list[ExplainedToken]:
+    """Return a text's tokens with their characters."""
     rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special, encoding.texts, strict=True)
     return [
-        *first,
-        *(
-            ExplainedToken(id=i, token=token, start=start, end=end, special=special, part=part or 0)
-            for i, token, (start, end), special, part in rows
-        ),
+        ExplainedToken(id=i, token=token, start=start, end=end, special=special, part=part or 0)
+        for i, token, (start, end), special, part in rows
     ]
 
 

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.middleware import BODIES_UNDER_WAY, LARGE_BODIES, LARGE_BODY, BodyLimits, LimitBody
+from service.api.bodies import BODIES_UNDER_WAY, LARGE_BODIES, LARGE_BODY, BodyLimits, LimitBody
 from service.api.observing import Observed
 from service.errors import ServerOverloaded
 from service.tasks.task import ANONYMOUS
@@ -56,7 +56,7 @@ async def test_bodies_that_are_sent_slowly_do_not_fill_the_memory() -> None:
 
 async def test_large_bodies_count_until_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     asks: ContextVar[str] = ContextVar("asks")
-    monkeypatch.setattr("service.api.middleware.observed", lambda: Observed(client=asks.get()))
+    monkeypatch.setattr("service.api.bodies.observed", lambda: Observed(client=asks.get()))
     limits, answering, stays_open = BodyLimits(LARGE_BODY + 1, timeout_s=9), 0, asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

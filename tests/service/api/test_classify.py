@@ -182,7 +182,7 @@ async def test_texts_behind_one_that_is_too_long_are_not_encoded(
     encoded = []
     encode = PackageTokenizer.encode
 
-    def counted(self: PackageTokenizer, *texts: str, **options: bool) -> Encoding:
+    def counted(self: PackageTokenizer, *texts: str, **options: Any) -> Encoding:
         encoded.append(texts)
         return encode(self, *texts, **options)
 

@@ -272,6 +272,20 @@ async def test_a_keys_file_that_became_wrong_changes_nothing(tmp_path: Path, con
     assert await ring.find("one") is None and await ring.find("two") is not None
 
 
+async def test_a_key_that_is_gone_is_noticed_while_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.keys.LOOK_EVERY_S", 0.01)
+    ring = KeyRing(Settings.model_validate(keys(tmp_path, entry("a", "one"), entry("b", "two"))))
+    watching = asyncio.create_task(ring.watch())
+    keys(tmp_path, entry("a", "one"))
+    async with asyncio.timeout(10):
+        while len(ring._allowances) == 2:  # noqa: ASYNC110  # it tells nobody
+            await asyncio.sleep(0.01)
+    (tmp_path / "keys.yaml").write_text("- name: [")
+    watching.cancel()
+
+    assert await ring.find("two") is None and await ring.find("one") is not None
+
+
 async def test_a_file_that_is_replaced_through_a_link_is_read_again(tmp_path: Path) -> None:
     """As Kubernetes does with a mounted Secret."""
     clock = Clock()

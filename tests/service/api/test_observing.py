@@ -17,7 +17,8 @@ import pytest
 from starlette.types import Message
 
 from service import __version__
-from service.api.middleware import AnswerUnforeseen, BodyLimits, LimitBody
+from service.api.bodies import BodyLimits, LimitBody
+from service.api.middleware import AnswerUnforeseen
 from service.api.observing import ObserveRequests
 from service.errors import InternalError
 from service.logs import LOGGERS, configure_logs

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.columns import Floats, column_maxima, column_sums, likeliest, take, width_of
-from service.engine.sampling_params import Ids
+from service.engine.arrays import Floats, Ids
+from service.engine.columns import column_maxima, column_sums, likeliest, width_of
 
 
 def coarse(rows: int, vocab_size: int, seed: int = 0) -> Floats:
@@ -61,11 +61,3 @@ def test_the_likeliest_are_those_of_a_stable_sort(vocab_size: int, counts: list[
         assert ids[row, : len(expected)].tolist() == expected
         assert best[row, : len(expected)].tolist() == values[row, expected].tolist()
         assert (best[row, len(expected) :] == -np.inf).all()
-
-
-def test_consecutive_rows_are_taken_without_a_copy() -> None:
-    values = coarse(6, 10)
-
-    assert np.shares_memory(take(values, [2, 3, 4]), values)
-    assert take(values, [4, 1]).tolist() == values[[4, 1]].tolist()
-    assert take(values, [2, 1, 4]).tolist() == values[[2, 1, 4]].tolist()

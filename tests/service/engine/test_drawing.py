@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from service.engine import drawing
-from service.engine.columns import Doubles, Floats
-from service.engine.sampling_params import Ids, Row, SamplingParams
+from service.engine.arrays import Doubles, Floats, Ids
+from service.engine.sampling_params import Row, SamplingParams
 from tests.service.engine.native.libraries import own_passes
 
 KINDS: list[dict[str, Any]] = [

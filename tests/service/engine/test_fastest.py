@@ -61,7 +61,7 @@ def test_a_graph_with_other_answers_is_not_taken_however_fast_it_is(tmp_path: Pa
     found = compare(one, other, batches((1, 16), (8, 32)), ["logits"])
 
     assert found.distance > MAX_DISTANCE
-    assert not replace(found, speed=100.0).is_better
+    assert not replace(found, speed=100.0).is_better(GAIN, MAX_DISTANCE)
 
 
 def test_a_graph_that_answers_one_batch_with_no_number_is_not_taken(
@@ -77,12 +77,12 @@ def test_a_graph_that_answers_one_batch_with_no_number_is_not_taken(
     monkeypatch.setattr(other, "run", broken)
     found = compare(one, other, batches((1, 16), (8, 32)), ["logits"])
 
-    assert not replace(found, speed=9.0).is_better
+    assert not replace(found, speed=9.0).is_better(GAIN, MAX_DISTANCE)
 
 
 def test_a_gain_within_what_measuring_errs_by_is_none() -> None:
-    assert not Comparison(speed=(1 + GAIN) / 2, distance=0).is_better
-    assert Comparison(speed=GAIN, distance=MAX_DISTANCE).is_better
+    assert not Comparison(speed=(1 + GAIN) / 2, distance=0).is_better(GAIN, MAX_DISTANCE)
+    assert Comparison(speed=GAIN, distance=MAX_DISTANCE).is_better(GAIN, MAX_DISTANCE)
 
 
 @pytest.mark.parametrize("is_faster", [True, False])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.columns import Floats
+from service.engine.arrays import Floats
 from service.engine.constraints import Constraints, ConstraintState
 from service.engine.logits_processors import adjusted
 from service.engine.sampling import sample

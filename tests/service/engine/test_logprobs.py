@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engine.columns import Doubles, Floats
+from service.engine.arrays import Doubles, Floats
 from service.engine.logprobs import scored
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.machine import kv_cache_bytes, memory_limit, usable_cores
+from service.engine.machine import memory_limit, usable_cores
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -57,7 +57,3 @@ def test_the_tightest_quota_on_the_way_up_bounds_the_cores(tmp_path: Path, files
         tmp_path, {name: "-1" if "cfs_quota" in name else "max 100000" for name in files if "period" not in name}, own
     )
     assert usable_cores(tmp_path, tmp_path / "own") == free
-
-
-def test_models_share_half_of_it() -> None:
-    assert kv_cache_bytes(0.25, 800) == 100

@@ -10,9 +10,9 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
+from model.package import exact_sums
 from model.package.inputs import encoder_inputs
 from model.package.processor import sums_up_in_16_bits
-from service.engine import session as sessions
 from service.engine.machine import usable_cores
 from service.engine.memory import trim_heap
 from service.engine.providers import CPU, CUDA, DeviceUnavailable
@@ -43,7 +43,7 @@ def test_who_asks_for_exact_sums_where_they_are_exact_is_answered_the_same(
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 70), np.float32)}
     answers = []
     for asks in (False, True):
-        monkeypatch.setattr(sessions, "sums_up_in_16_bits", partial(bool, asks))
+        monkeypatch.setattr(exact_sums, "sums_up_in_16_bits", partial(bool, asks))
         answers.append(Session(path, SessionOptions(1, native=False)).run(inputs, ["y"])[0])
 
     if not sums_up_in_16_bits():  # else the first are not exact
@@ -64,7 +64,7 @@ def test_who_asks_for_exact_sums_may_have_products_that_share_a_matrix(
     onnx.save(model, path)
     inputs = {"x": np.random.default_rng(0).standard_normal((2, 3, 70), np.float32) / 8}
     (expected,) = Session(path, SessionOptions(1, native=False)).run(inputs, ["y"])
-    monkeypatch.setattr(sessions, "sums_up_in_16_bits", lambda: True)
+    monkeypatch.setattr(exact_sums, "sums_up_in_16_bits", lambda: True)
 
     for content in (None, path.read_bytes()):
         for answer in Session(path, SessionOptions(1, native=False), content).run(inputs, ["y", "z"]):

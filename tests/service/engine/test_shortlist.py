@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.columns import Floats
+from service.engine.arrays import Floats
 from service.engine.drawing import draw, kept_by_filters
 from service.engine.logprobs import scored
 from service.engine.sampling_params import Row, SamplingParams

@@ -226,7 +226,7 @@ def test_another_package_in_the_same_place_is_not_opened(
     replacement.replace(path)
 
     run_until(
-        lambda: max(session._teams._opened_at) > 0 and not session._teams._opens.locked(),
+        lambda: max(session._teams._opened_at) > 0 and not session._teams._opening_lock.locked(),
         lambda: session.run(inputs, ["logits"]),
     )
     assert teams_of(session) == {0}

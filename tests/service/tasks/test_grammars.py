@@ -165,7 +165,7 @@ def test_a_grammar_is_compiled_once(task: LocalTask, loop: asyncio.AbstractEvent
     assert len(compiled) == 1
 
 
-@pytest.mark.parametrize(("bound", "most", "times"), [("KEPT", 2, 1), ("KEPT_CHARACTERS", 500, 30)])
+@pytest.mark.parametrize(("bound", "most", "times"), [("MAX_CACHED", 2, 1), ("MAX_CACHED_CHARACTERS", 500, 30)])
 async def test_of_many_grammars_the_last_are_kept(
     stories: TinyPackage, compiled: list[str], monkeypatch: pytest.MonkeyPatch, bound: str, most: int, times: int
 ) -> None:

@@ -44,6 +44,13 @@ def test_a_cache_too_small_for_one_sequence_is_refused_at_start(
         load_task(ModelSettings(package=package, memory_share=0.5), Limits())
 
 
+def test_models_share_half_of_the_memory(stories: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_budget, "memory_limit", lambda: 800)
+    model = ModelSettings(package=stories.folder, memory_share=0.25)
+
+    assert kv_budget.kv_capacity_bytes(model, stories.manifest) == 100
+
+
 def test_a_devices_cache_is_taken_whole_and_has_to_fit(
     make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,16 +59,18 @@ def test_a_devices_cache_is_taken_whole_and_has_to_fit(
     a_slot = bytes_of_longest(package.manifest)
     model = ModelSettings(package=package.folder, num_gpus=1, max_slots=512, kv_cache_mib=1)
 
-    assert kv_budget.kv_budget(model.model_copy(update={"kv_cache_mib": None}), package.manifest) == 512 * a_slot
+    assert kv_budget.kv_capacity_bytes(model, package.manifest) == 512 * a_slot
+    kv_budget.check_kv_cache(model.model_copy(update={"kv_cache_mib": None}), package.manifest)
     with pytest.raises(
         PackageError, match=f"taken whole, and 512 slots .* raise it, or set max_slots, at most {2**20 // a_slot}"
     ):
-        kv_budget.kv_budget(model, package.manifest)
+        kv_budget.check_kv_cache(model, package.manifest)
 
     either = model.model_copy(update={"cpu_fallback": True})
-    assert kv_budget.kv_budget(either, package.manifest) == 2**20  # as there may be no device
+    kv_budget.check_kv_cache(either, package.manifest)
+    assert kv_budget.kv_capacity_bytes(either, package.manifest) == 2**20  # as there may be no device
     with pytest.raises(PackageError, match="taken whole"):
-        kv_budget.kv_budget(either, package.manifest, is_on_device=True)
+        kv_budget.check_kv_cache(either, package.manifest, is_on_device=True)
 
 
 async def test_a_package_that_is_none_for_a_gpu_runs_on_the_processor_and_the_log_says_so(

@@ -21,9 +21,9 @@ from service.api.protocols.huggingface.bodies import (
 from service.api.protocols.tei import answering as tei
 from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest, side_of
 from service.schemas import (
-    Candidate,
     AnswerRequest,
     AnswerResponse,
+    Candidate,
     Classification,
     ClassifyRequest,
     ClassifyResponse,

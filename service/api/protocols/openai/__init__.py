@@ -1,1 +1,1 @@
-"""OpenAI's protocol: embeddings, completions, chat, decisions, and the list of models."""
+"""OpenAI's protocol: embeddings, completions, chat, responses, decisions, and the list of models."""

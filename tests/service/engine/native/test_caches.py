@@ -24,8 +24,8 @@ from service.engine.sequence import Sequence
 from service.engine.session import SessionOptions
 from service.models_file import ModelSettings
 from service.settings import Limits
-from service.tasks import kv_budget as kv_budgets
-from service.tasks.kv_budget import fitting_positions, kv_budget
+from service.tasks import kv_budget
+from service.tasks.kv_budget import check_kv_cache, fitting_positions, kv_capacity_bytes
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.machine import needs_instructions
@@ -228,26 +228,27 @@ async def test_a_cache_of_16_bits_fits_where_one_of_32_does_not(
     whole = half.model_copy(update={"kv_cache_dtype": "float32"})
     fitting = bytes_of_longest(package.manifest, is_half=True)
     assert 2 * fitting == bytes_of_longest(package.manifest)
-    monkeypatch.setattr(kv_budgets, "_budget", lambda _: fitting)
+    monkeypatch.setattr(kv_budget, "_allowed_bytes", lambda _: fitting)
 
     for settings in (whole, half.model_copy(update={"native": False})):
         with pytest.raises(PackageError, match="raise kv_cache_mib"):
-            kv_budget(settings, package.manifest)
-    assert kv_budget(half, package.manifest) == fitting
+            check_kv_cache(settings, package.manifest)
+    check_kv_cache(half, package.manifest)
+    assert kv_capacity_bytes(half, package.manifest) == fitting
     assert fitting_positions(half, package.manifest) is None
-    monkeypatch.setattr(kv_budgets, "runs_on_device", lambda _: True)
+    monkeypatch.setattr(kv_budget, "runs_on_device", lambda _: True)
     on_device = whole.model_copy(update={"num_gpus": 1.0})
     assert fitting_positions(on_device, package.manifest) is None  # where all that is asked for is taken
     fallen_back = on_device.model_copy(update={"cpu_fallback": True})  # which is known only once a session is open
     assert fitting_positions(fallen_back, package.manifest) == package.manifest.limits.max_positions // 2
     monkeypatch.undo()
-    monkeypatch.setattr(kv_budgets, "_budget", lambda _: fitting)
+    monkeypatch.setattr(kv_budget, "_allowed_bytes", lambda _: fitting)
     monkeypatch.setattr(sessions, "native_library", lambda: None)
     with pytest.raises(PackageError, match="raise kv_cache_mib"):
         load_task(half, Limits())
-    monkeypatch.setattr(kv_budgets, "native_library", lambda: None)
+    monkeypatch.setattr(kv_budget, "native_library", lambda: None)
     with pytest.raises(PackageError, match="raise kv_cache_mib"):
-        kv_budget(half, package.manifest)
+        check_kv_cache(half, package.manifest)
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float16"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.engine.columns import Floats
+from service.engine.arrays import Floats
 from service.engine.native import vocabulary
 from service.engine.native.vocabulary import OwnPasses, fastest_passes
 from service.engine.passes import NUMPY, Asked, Passes
