@@ -35,8 +35,8 @@ class Alert:
     window: str | None = None  # of a budget's alert
 
 
-# Of requests that an application was chosen for: HAProxy's own answers to /-/healthz are none, nor what it says while there
-# is no application yet (`default_backend`). What probes were told, by design, while a pod leaves, is taken off.
+# Of requests that an application was chosen for: HAProxy's own answers to /-/healthz are none, nor what it says while
+# there is no application yet (`default_backend`). What probes were told, by design, while a pod leaves, is taken off.
 INGRESS_ANSWERS, OF_BACKENDS = "haproxy_backend_http_responses_total", 'proxy!~"stats|default_backend"'
 
 
