@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from model.checkpoints.family import Family, HFConfig, Names, activation, norms_and_biases, require
 from model.checkpoints.fields import field_names
@@ -17,6 +17,8 @@ from model.config import (
     TransformerConfig,
 )
 
+KINDS: tuple[HeadKind, ...] = ("classify", "tag", "answer", "fill", "embed")  # of heads
+
 
 def bert_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a BERT."""
@@ -24,8 +26,8 @@ def bert_config(config: HFConfig) -> TransformerConfig:
     return configure(config)
 
 
-def configure(config: HFConfig) -> TransformerConfig:
-    """Return our configuration of a BERT, or of what is one but for some parts."""
+def configure(config: HFConfig, kinds: Collection[HeadKind] = KINDS) -> TransformerConfig:
+    """Return our configuration of a BERT, or of what is one but for some parts, with a head of one of some kinds."""
     return TransformerConfig(
         architecture="encoder",
         vocab_size=config["vocab_size"],
@@ -36,14 +38,14 @@ def configure(config: HFConfig) -> TransformerConfig:
         max_positions=config["max_position_embeddings"],
         norm=NormConfig(placement="post", epsilon=config["layer_norm_eps"]),
         embeddings=EmbeddingsConfig(norm=True, segments=config["type_vocab_size"]),
-        head=bert_head(config),
+        head=bert_head(config, kinds),
         dropout=config["hidden_dropout_prob"],
     )
 
 
-def bert_head(config: HFConfig) -> HeadConfig:
+def bert_head(config: HFConfig, kinds: Collection[HeadKind] = KINDS) -> HeadConfig:
     """Return BERT's head of the kind that a checkpoint has."""
-    kind, tied = head_kind(config, HEADS), config["tie_word_embeddings"]
+    kind, tied = head_kind(config, kinds), config["tie_word_embeddings"]
     if kind == "embed":
         return HeadConfig("embed")
     if kind == "fill":

@@ -59,7 +59,6 @@ DEFAULTS: dict[str, Any] = {
 # How it was computed.
 HARMLESS = field_names(
     "attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv"
-    " unk_token_id"
 )
 
 LAYER, BLOCK = "h.{}", "decoder.blocks.{}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from model.checkpoints.family import HFConfig, Names, Parts, norms_and_biases
-from model.checkpoints.heads import head_kind, num_labels
-from model.config import HeadConfig, HeadKind
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import OUTPUTS, Family, HFConfig, Names, Parts, norms_and_biases, targets_of
+from model.checkpoints.fields import unsupported
+from model.checkpoints.heads import HEADLESS, head_kind, is_bare, num_labels
+from model.config import HeadConfig, HeadKind, TransformerConfig
 
 WORDS: Names = dict.fromkeys(("lm_head.weight", "embed_out.weight"), "head.output.weight")  # the latter in GPT-NeoX
 HEADS: Mapping[HeadKind, Names] = {
@@ -28,6 +30,32 @@ def decoder_head(config: HFConfig) -> HeadConfig:
     if kind == "embed":
         return HeadConfig("embed", pooling="last")
     return HeadConfig(kind, num_labels(config), pooling="last", bias=kind == "tag")
+
+
+def bare_decoder(family: Family, config: HFConfig) -> str | None:
+    """Return the class of a decoder's checkpoint if it is one without a head, as GPT2Model."""
+    classes = config.get("architectures")
+    named = str(classes[0]) if isinstance(classes, list) and len(classes) == 1 else ""
+    return named if is_bare(named) and {"words", "embed"} <= family.heads.keys() else None
+
+
+def as_writer(config: HFConfig) -> HFConfig:
+    """Return the config.json of the same decoder with a head that writes."""
+    return {**config, "architectures": ["DecoderForCausalLM"]}
+
+
+def check_writer(family: Family, config: TransformerConfig, tensors: Collection[str], named: str) -> None:
+    """Raise `CheckpointError` for a decoder of the class `named`, without a head, unless its weights are a writer's.
+
+    Some files of writers name that class. They have an output matrix, or, where it is tied, the prefix of a model
+    within another, neither of which is in files of what makes vectors.
+    """
+    words = family.with_head("words")
+    has_output = any(not OUTPUTS.isdisjoint(targets_of(words, name)) for name in tensors)
+    if has_output or (config.head.tied and any(name.startswith(family.prefixes) for name in tensors)):
+        return
+    otherwise = "if it writes texts, name its class for that, as GPT2LMHeadModel, in a copy, and import the copy"
+    raise CheckpointError(unsupported("architectures", [named], f"{HEADLESS}; {otherwise}"))
 
 
 def by_heads(theirs: str, *ours: str) -> dict[str, Parts]:

@@ -36,6 +36,7 @@ ERNIE_DEFAULTS = {
     "head_dim": 128,
     "num_key_value_heads": 2,
     "use_bias": False,
+    "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
     "rope_theta": 500_000.0,
 }

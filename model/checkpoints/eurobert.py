@@ -38,12 +38,12 @@ def _head(config: HFConfig) -> HeadConfig:
 EUROBERT_DEFAULTS = {
     **DEFAULTS,
     "num_key_value_heads": None,
-    "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-5,
     "is_causal": False,
     "classifier_pooling": None,
     "clf_pooling": None,  # its older name
 }
-HARMLESS = field_names("auto_map mask_token_id")
+HARMLESS = field_names("auto_map")
 FILL: Names = {"lm_head.weight": "head.words.output.weight", "lm_head.bias": "head.words.bias"}
 CLASSIFIER = norms_and_biases({"classifier": "head.output"})
 HEADS: Mapping[HeadKind, Names] = {

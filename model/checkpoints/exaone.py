@@ -33,5 +33,5 @@ def _exaone_windows(config: HFConfig, layers: Sequence[int], every: object) -> S
     return [layer for layer in layers if (layer + 1) % every]
 
 
-EXAONE_DEFAULTS = {**DEFAULTS, "sliding_window": 4096, "sliding_window_pattern": 4}
+EXAONE_DEFAULTS = {**DEFAULTS, "rms_norm_eps": 1e-5, "sliding_window": 4096, "sliding_window_pattern": 4}
 EXAONE4 = family(exaone4_config, EXAONE_DEFAULTS, WINDOWLESS, OUTPUT_NORMS)

@@ -40,6 +40,11 @@ ROUNDED = 4e-3  # of sines in 16 bits, bfloat16 too
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")  # the first in a name is the layer's
 WORDS = "embeddings.words.weight"
 OUTPUTS = frozenset({"head.output.weight", "head.words.output.weight"})  # are the word embedding where words are tied
+WITH_WORDS = frozenset({"words", "fill", "sparse"})  # kinds of heads that have an output matrix for words
+NOT_TIED = (
+    "by its config.json the output matrix is not tied to the word embedding; if it is, set tie_word_embeddings to true "
+    "in a copy of the folder, and import the copy"
+)
 
 
 @dataclass(frozen=True)
@@ -134,10 +139,12 @@ def load(
         found.add(target)
     left_out = parameters.keys() - found
     if missing := sorted(name for name in left_out if NUMBER.sub("{}", name, count=1) not in family.optional):
+        of_words = config.head.kind in WITH_WORDS and not OUTPUTS.isdisjoint(missing)
         raise CheckpointError(
             f"no tensor of its weights becomes {missing[0]}"
             + (f", nor {len(missing) - 1} others that a model of its config.json has" if missing[1:] else "")
             + "; it was saved without them, or for another kind of head"
+            + (f"; {NOT_TIED}" if of_words else "")
         )
     for name in left_out:
         parameters[name].data.zero_()
@@ -161,7 +168,7 @@ def _as_stored(family: Family, config: TransformerConfig, tensors: Mapping[str, 
 
     Files say that they are tied when they are not, as those of T5 1.1, so the numbers decide, as in transformers.
     """
-    if config.head.kind not in {"words", "fill", "sparse"}:
+    if config.head.kind not in WITH_WORDS:
         return config
     names = {target: name for name in tensors for target in targets_of(family, name)}
     output = next((names[target] for target in OUTPUTS if target in names), None)

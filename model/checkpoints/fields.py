@@ -23,7 +23,7 @@ HARMLESS = (
         "_name_or_path _commit_hash _attn_implementation _attn_implementation_autoset attn_implementation dtype"
     )
     | field_names("language model_type name name_or_path torch_dtype transformers_version transformers.js_config")
-    | field_names("unsloth_fixed unsloth_version author created_date kobart_version license")
+    | field_names("unsloth_fixed unsloth_version author created_date kobart_version license custom_pipelines")
     # what a call returns, and how its work is cut
     | field_names("cache_implementation chunk_size_feed_forward output_attentions output_hidden_states pretraining_tp")
     | field_names("output_past return_dict torchscript use_bfloat16 use_cache")
@@ -33,13 +33,15 @@ HARMLESS = (
         "classifier_dropout classifier_dropout_prob decoder_layerdrop dropout dropout_rate embd_pdrop embed_dropout"
     )
     | field_names("encoder_layerdrop gradient_checkpointing hidden_dropout_prob init_std initializer_cutoff_factor")
-    | field_names("initializer_factor initializer_range layerdrop resid_dropout resid_pdrop summary_first_dropout")
+    | field_names("initializer_factor initializer_range layerdrop loss_type resid_dropout resid_pdrop")
+    | field_names("summary_first_dropout")
     # heads and labels
     | field_names("architectures finetuning_task id2label label2id num_labels _num_labels problem_type")
     | field_names("sbert_ce_default_activation_function sentence_transformers")
     # the tokenizer, and how outputs are chosen
     | OF_OUTPUTS
-    | field_names("is_encoder_decoder padding prefix sep_token_id task_specific_params tokenizer_class")
+    | field_names("cls_token_id mask_token_id sep_token_id unk_token_id model_max_length max_sequence_length")
+    | field_names("is_encoder_decoder padding prefix task_specific_params tokenizer_class")
 )
 UNKNOWN = (
     "this field is not known, and may change the answers; if they are right without it, delete it in a copy of the "

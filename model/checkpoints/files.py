@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +138,12 @@ def check_complete(folder: Path) -> None:
         latest = latest_checkpoint(folder)
         hint = "a checkpoint has one" if latest is None else f"did you mean {latest}?"
         raise CheckpointError(f"{folder}: there is no {CONFIG_FILE}; {hint}")
+
+
+def major_version(values: Mapping[str, Any]) -> int | None:
+    """Return the major version of transformers that wrote a file, where it states one."""
+    major = str(values.get("transformers_version")).partition(".")[0]
+    return int(major) if major.isdecimal() else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

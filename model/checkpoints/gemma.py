@@ -50,7 +50,7 @@ NAMES: Names = {
 }
 
 GEMMA3_DEFAULTS = {
-    **DEFAULTS,
+    **{name: value for name, value in DEFAULTS.items() if name != "hidden_act"},
     "head_dim": 256,
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,

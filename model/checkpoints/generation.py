@@ -18,11 +18,14 @@ from tokenizers import Tokenizer
 
 from model.checkpoints.chat_templates import read_chat_template
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import CONFIG_FILE, read_json
+from model.checkpoints.fields import NOTHING
+from model.checkpoints.files import CONFIG_FILE, major_version, read_json
 from model.checkpoints.output_fields import (
     DEFAULT_MAX_LENGTH,
     DEFAULT_TOP_K,
+    FIRST_WITHOUT_DEFAULTS,
     MADE_OF,
+    OF_DRAWN,
     OF_OUTPUTS,
     ONLY,
     ORIGINAL,
@@ -176,11 +179,12 @@ def _read(stated: _Stated, *, is_encoder_decoder: bool) -> Generation:
     """Translate fields of `transformers` into ours; raises `CheckpointError`."""
     stated = stated.given
     values = stated.values
+    draws = values.get("do_sample", False)
     for name, value in values.items():
-        if name in ONLY and value not in ONLY[name]:
+        if name in ONLY and value not in (*ONLY[name], [], {}) and (draws or name not in OF_DRAWN):
             allowed = "".join(f"; only {only!r} is" for only in ONLY[name])
             raise CheckpointError(f"{stated.place(name)} is {value!r}, which is not supported{allowed}")
-        if name not in OF_OUTPUTS:
+        if name not in OF_OUTPUTS and value not in NOTHING:
             raise CheckpointError(
                 f"{stated.place(name)} is {value!r}, and what it means is not known; "
                 "if the answers are right without it, delete it in a copy of the folder, and import the copy"
@@ -247,7 +251,7 @@ def _lengths(stated: _Stated, *, is_encoder_decoder: bool) -> dict[str, int]:
     found = {}
     for name, tokens in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
         length = stated.values.get(name)
-        if not length or tokens in stated.values or (name == "max_length" and length == DEFAULT_MAX_LENGTH):
+        if not length or tokens in stated.values or (name == "max_length" and _is_default(stated)):
             continue
         if not is_encoder_decoder:
             found[name] = length
@@ -258,6 +262,14 @@ def _lengths(stated: _Stated, *, is_encoder_decoder: bool) -> dict[str, int]:
             )
         found[RENAMED[tokens]] = length - 1
     return found
+
+
+def _is_default(stated: _Stated) -> bool:
+    """Tell whether a max_length is the default, in a file that may have it although nobody chose it."""
+    values, version = stated.values, major_version(stated.values)
+    is_of_config = stated.files["max_length"].name == CONFIG_FILE or values.get("_from_model_config") is True
+    is_old = version is not None and version < FIRST_WITHOUT_DEFAULTS
+    return values["max_length"] == DEFAULT_MAX_LENGTH and (is_of_config or is_old)
 
 
 def _prompts(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from model.checkpoints.decoders import HEADS, UNUSED, decoder_head
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import (
     Family,
     HFConfig,
@@ -13,31 +16,48 @@ from model.checkpoints.family import (
     norms_and_biases,
     require,
 )
-from model.checkpoints.fields import field_names
+from model.checkpoints.fields import either, field_names
+from model.checkpoints.files import CONFIG_FILE
 from model.config import AttentionConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
 
 def to_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a GPT-2."""
     require(config, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    d_model, heads, layers, positions = (_size(config, name) for name in OTHER_NAMES)
     return TransformerConfig(
         architecture="decoder",
         vocab_size=config["vocab_size"],
-        d_model=config["n_embd"],
-        attention=AttentionConfig(config["n_head"], scale=None if config["scale_attn_weights"] else 1.0),
-        feed_forward=FeedForwardConfig(
-            config["n_inner"] or 4 * config["n_embd"], activation(config["activation_function"])
-        ),
-        num_decoder_layers=config["n_layer"],
-        max_positions=config["n_positions"],
+        d_model=d_model,
+        attention=AttentionConfig(heads, scale=None if config["scale_attn_weights"] else 1.0),
+        feed_forward=FeedForwardConfig(config["n_inner"] or 4 * d_model, activation(config["activation_function"])),
+        num_decoder_layers=layers,
+        max_positions=positions,
         norm=NormConfig(epsilon=config["layer_norm_epsilon"]),
         head=decoder_head(config),
         dropout=config["resid_pdrop"],
     )
 
 
-DEFAULTS = {
+def _size(config: HFConfig, name: str) -> int:
+    size: int | None = either(config, name, OTHER_NAMES[name])
+    if size is None:
+        raise CheckpointError(f"{CONFIG_FILE}: there is neither {name} nor {OTHER_NAMES[name]}")
+    return size
+
+
+# What transformers also calls the sizes.
+OTHER_NAMES = {
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_layer": "num_hidden_layers",
+    "n_positions": "max_position_embeddings",
+}
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys([*OTHER_NAMES, *OTHER_NAMES.values()]),
     "n_inner": None,
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
     "resid_pdrop": 0.1,
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,

@@ -76,7 +76,9 @@ NAMES: Names = {
 DEFAULTS = {
     "attention_types": [[["global", "local"], 12]],
     "attention_layers": None,  # the same again
+    "window_size": 256,
     "intermediate_size": None,
+    "activation_function": "gelu_new",
     "layer_norm_epsilon": 1e-5,
     "tie_word_embeddings": True,
     "resid_dropout": 0.0,

@@ -31,7 +31,7 @@ from model.config import FeedForwardConfig, HeadKind, PositionsConfig, RotarySca
 def gte_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a GTE."""
     require(config, **OLD_VALUES)
-    made = bert.configure(config)
+    made = bert.configure(config, HEADS)
     width, head = made.feed_forward.d_ff, made.head
     return replace(
         made,

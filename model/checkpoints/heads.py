@@ -16,24 +16,27 @@ if TYPE_CHECKING:
     from model.checkpoints.family import HFConfig  # which needs torch, as those who ask for a name here do not
 
 VECTORS = "SentenceTransformer"  # what `architectures` is set to where sentence-transformers makes vectors
-# How the names of classes end.
-CLASSES: Mapping[str, HeadKind] = {
+# How the names of classes end: of encoders and decoders of texts, of what takes images, and of encoder–decoders.
+OF_TEXTS: Mapping[str, HeadKind] = {
     "ForSequenceClassification": "classify",
-    "ForImageClassification": "classify",
-    "ForImageClassificationWithTeacher": "classify",
     "ForTokenClassification": "tag",
     "ForQuestionAnswering": "answer",
     "ForMaskedLM": "fill",
     "ForPreTraining": "fill",
     "ForCausalLM": "words",
     "LMHeadModel": "words",
-    "ForConditionalGeneration": "words",
-    "MTModel": "words",
     VECTORS: "embed",
 }
+OF_IMAGES: Mapping[str, HeadKind] = {
+    "ForImageClassification": "classify",
+    "ForImageClassificationWithTeacher": "classify",
+}
+OF_ENCODER_DECODERS: Mapping[str, HeadKind] = {"ForConditionalGeneration": "words", "MTModel": "words"}
+CLASSES = {**OF_TEXTS, **OF_IMAGES, **OF_ENCODER_DECODERS}
 HEAD = re.compile(r"For[A-Z]|(LMHead|MT|DoubleHeads)Model$")  # in names of classes with one
 FILLING = ("ForMaskedLM", "ForPreTraining")
 PRETRAINED = (*FILLING, "ForNextSentencePrediction")
+HEADLESS = "a model without a head needs modules.json, or --pooling, to say how it makes vectors"
 ANSWER_LABELS = ("start", "end")
 MAX_LABELS = 1_000_000  # of which each has a name
 
@@ -52,18 +55,22 @@ CROSS_ENCODERS: Mapping[str, Activation] = {
 }
 
 
-def head_kind(config: HFConfig, supported: Collection[HeadKind]) -> HeadKind:
-    """Return the kind of a checkpoint's head; raises `CheckpointError` for one that its family is not read with."""
+def head_kind(
+    config: HFConfig, supported: Collection[HeadKind], endings: Mapping[str, HeadKind] = OF_TEXTS
+) -> HeadKind:
+    """Return the kind of a checkpoint's head; raises `CheckpointError` for one that its family is not read with.
+
+    `endings`: of the names that classes of the family have.
+    """
     classes = config.get("architectures")
     if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
         why = "it must name one class, as BertForSequenceClassification"
         raise CheckpointError(unsupported("architectures", classes, why))
-    kind = next((kind for end, kind in CLASSES.items() if classes[0].endswith(end)), None)
+    kind = next((kind for end, kind in endings.items() if classes[0].endswith(end)), None)
     if kind is None or kind not in supported:
-        ends = ", ".join(end for end, kind in CLASSES.items() if kind in supported and kind != "embed")
+        ends = ", ".join(end for end, kind in endings.items() if kind in supported and kind != "embed")
         known = f"only names that end in {ends} are supported" if ends else "this family only makes vectors"
-        bare = is_bare(classes[0]) and "embed" in supported
-        hint = "; a model without a head needs modules.json, or --pooling, to say how it makes vectors" if bare else ""
+        hint = f"; {HEADLESS}" if is_bare(classes[0]) and "embed" in supported else ""
         raise CheckpointError(unsupported("architectures", classes, f"{known}{hint}"))
     return kind
 
@@ -79,7 +86,7 @@ def has_head(config: HFConfig) -> bool:
 
 def is_bare(name: str) -> bool:
     """Tell whether a class is a model without a head, as BartModel."""
-    return name.endswith("Model") and not any(name.endswith(end) for end in CLASSES)
+    return name.endswith("Model") and HEAD.search(name) is None
 
 
 def check_head(config: HFConfig, kind: HeadKind) -> None:
@@ -93,12 +100,13 @@ def check_head(config: HFConfig, kind: HeadKind) -> None:
 
 
 def labels_of(config: HFConfig) -> tuple[str, ...]:
-    """Return the labels in order; transformers takes two where a config.json names none, and three for BART."""
-    named = config.get("id2label")
-    if not named:
-        count = (
-            config.get("num_labels") or config.get("_num_labels") or (3 if config.get("model_type") == "bart" else 2)
-        )
+    """Return the labels in order; transformers takes two where a config.json names none, and three for BART.
+
+    Names of another number of labels than `num_labels` are no names, as in transformers.
+    """
+    named, stated = config.get("id2label"), config.get("num_labels")
+    if not named or (stated is not None and isinstance(named, Mapping) and len(named) != stated):
+        count = stated or config.get("_num_labels") or (3 if config.get("model_type") == "bart" else 2)
         if count > MAX_LABELS:
             raise CheckpointError(unsupported("num_labels", count, f"the limit is {MAX_LABELS}"))
         return tuple(f"LABEL_{number}" for number in range(count))
@@ -125,7 +133,7 @@ class Purpose:
 
 def purpose_of(config: HFConfig) -> Purpose:
     """Return what a head that is no language model is for; raises `CheckpointError` for what is not supported."""
-    kind = head_kind(config, CLASSES.values())
+    kind = head_kind(config, CLASSES.values(), CLASSES)
     if kind == "classify":
         return _classifier(config)
     if kind == "tag":

@@ -5,12 +5,13 @@ Its files call it a BERT too, of the positions `alibi`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from model.checkpoints import bert
 from model.checkpoints.family import HFConfig, Names, Parts, norms_and_biases, require
 from model.checkpoints.fields import field_names
-from model.config import PositionsConfig, RelativeConfig, TransformerConfig
+from model.config import HeadKind, PositionsConfig, RelativeConfig, TransformerConfig
 
 ALIBI = "alibi"
 
@@ -18,7 +19,7 @@ ALIBI = "alibi"
 def jina_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a Jina Embeddings 2."""
     require(config, position_embedding_type=ALIBI, feed_forward_type="geglu", hidden_act="gelu", is_decoder=False)
-    made = bert.configure(config)
+    made = bert.configure(config, HEADS)
     return replace(
         made,
         attention=replace(made.attention, relative=RelativeConfig("linear")),
@@ -29,7 +30,7 @@ def jina_config(config: HFConfig) -> TransformerConfig:
 
 DEFAULTS = {**bert.DEFAULTS, "position_embedding_type": ALIBI, "feed_forward_type": "original"}
 # What was pooled in training, which sentence-transformers' files say too, and how it was computed.
-HARMLESS = bert.HARMLESS | field_names("auto_map emb_pooler model_max_length")
+HARMLESS = bert.HARMLESS | field_names("auto_map emb_pooler")
 
 LAYER, BLOCK = bert.LAYER, bert.BLOCK
 EXPAND, GATE = f"{BLOCK}.feed_forward.expand", f"{BLOCK}.feed_forward.gate"
@@ -44,12 +45,14 @@ BODY: Names = {
     ),
 }
 
+HEADS: Mapping[HeadKind, Names] = {"embed": {}}
+
 JINA = replace(
     bert.BERT,
     configure=jina_config,
     names=BODY,
     defaults=DEFAULTS,
     harmless=HARMLESS,
-    heads={"embed": {}},
+    heads=HEADS,
     optional=frozenset({f"{EXPAND}.bias", f"{GATE}.bias"}),
 )

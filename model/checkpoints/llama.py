@@ -125,6 +125,9 @@ NAMES: Names = {
 
 # What older files leave out.
 DEFAULTS: Mapping[str, Any] = {
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
     "is_causal": True,
     "head_dim": None,
     "attention_bias": False,

@@ -117,11 +117,19 @@ DEFAULTS = {
     "local_rope_theta": 10000.0,
     "rope_scaling": None,
     "tie_word_embeddings": True,
+    "hidden_activation": "gelu",
+    "classifier_activation": "gelu",
+    "classifier_pooling": "cls",
+    "local_attention": 128,
+    "norm_eps": 1e-5,
+    "mlp_dropout": 0.0,
+    "decoder_bias": True,
+    **dict.fromkeys(("attention_bias", "classifier_bias", "mlp_bias", "norm_bias"), False),
 }
 # How it was computed, which logits are computed in training, and two fields that no code reads.
 HARMLESS = field_names(
     "deterministic_flash_attn reference_compile repad_logits_with_grad sparse_prediction sparse_pred_ignore_index"
-    " embedding_dropout cls_token_id layer_norm_eps position_embedding_type"
+    " embedding_dropout layer_norm_eps position_embedding_type"
 )
 
 LAYER, BLOCK = "layers.{}", "encoder.blocks.{}"

@@ -15,7 +15,7 @@ BUCKETS = 32  # which transformers computes with, whatever a file says
 def mpnet_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of an MPNet."""
     require(config, relative_attention_num_buckets=BUCKETS)
-    made = roberta.roberta_config(config)
+    made = roberta.configure(config, roberta.PADDING)  # whatever a file says, as in transformers
     relative = RelativeConfig("bucketed", BUCKETS)
     return replace(
         made,
@@ -27,7 +27,6 @@ def mpnet_config(config: HFConfig) -> TransformerConfig:
 DEFAULTS = {
     **bert.DEFAULTS,
     "vocab_size": 30527,
-    "pad_token_id": roberta.PADDING,
     "relative_attention_num_buckets": BUCKETS,
     "type_vocab_size": 0,
 }

@@ -79,7 +79,7 @@ def nomic_config(config: HFConfig) -> TransformerConfig:
         positions=rotary_positions(waves, has_windows=False, by_type=False),
         norm=NormConfig(placement="post", epsilon=sizes["layer_norm_eps"]),
         embeddings=EmbeddingsConfig(norm=True, segments=config["type_vocab_size"]),
-        head=bert.bert_head(config),
+        head=bert.bert_head(config, HEADS),
         dropout=config["hidden_dropout_prob"],
     )
 

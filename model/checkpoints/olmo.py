@@ -22,4 +22,4 @@ OUTPUT_NORMS: Names = {
     "layers.{}.post_feedforward_layernorm.weight": f"{BLOCK}.feed_forward_residual.output_norm.weight",
 }
 
-OLMO2 = family(olmo2_config, {**DEFAULTS, "num_key_value_heads": None}, table=OUTPUT_NORMS)
+OLMO2 = family(olmo2_config, {**DEFAULTS, "num_key_value_heads": None, "rms_norm_eps": 1e-5}, table=OUTPUT_NORMS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# What is not supported, with the values that change nothing; None never does.
+# What is not supported, with the values that change nothing; None and what is empty never do.
 ONLY: Mapping[str, tuple[object, ...]] = {
     "constraints": (),
     "diversity_penalty": (0,),
@@ -27,6 +27,8 @@ ONLY: Mapping[str, tuple[object, ...]] = {
     "typical_p": (1,),
     "watermarking_config": (),
 }
+# What only tokens that are drawn are chosen by.
+OF_DRAWN = frozenset({"epsilon_cutoff", "eta_cutoff", "top_h", "typical_p"})
 # What says where, how fast, and beside what else the same answer is computed.
 WITHOUT_EFFECT = frozenset(
     {
@@ -81,4 +83,5 @@ READ = frozenset(
 OF_OUTPUTS = READ | WITHOUT_EFFECT | ONLY.keys()  # of a config.json they are looked at here, and nowhere else
 # transformers' own, which hold where a checkpoint says nothing.
 DEFAULT_TOP_K = 50
-DEFAULT_MAX_LENGTH = 20  # means "not stated": nobody wants so short an answer, and old files write every default
+DEFAULT_MAX_LENGTH = 20  # which files of versions up to 4 may have although nobody chose it
+FIRST_WITHOUT_DEFAULTS = 5  # version whose files have a length only if somebody chose it

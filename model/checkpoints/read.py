@@ -20,6 +20,7 @@ from model.checkpoints.bart import BART, MBART
 from model.checkpoints.bert import BERT
 from model.checkpoints.bloom import BLOOM
 from model.checkpoints.deberta import DEBERTA
+from model.checkpoints.decoders import as_writer, bare_decoder, check_writer
 from model.checkpoints.distilbert import DISTILBERT
 from model.checkpoints.electra import ELECTRA
 from model.checkpoints.ernie import ERNIE45
@@ -56,7 +57,7 @@ from model.checkpoints.mpnet import MPNET
 from model.checkpoints.nomic import NOMIC_BERT
 from model.checkpoints.olmo import OLMO2
 from model.checkpoints.opt import OPT
-from model.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from model.checkpoints.roberta import CAMEMBERT, ROBERTA, ROBERTAS, XLM_ROBERTA, with_padding
 from model.checkpoints.sentence import MODULES_FILE, PoolingMode, SentenceLayout, has_layout
 from model.checkpoints.smollm import SMOLLM3
 from model.checkpoints.t5 import MT5, MT5_ENCODER, T5, T5_ENCODER
@@ -125,8 +126,8 @@ IN_FILES = {
 def family_of(config: HFConfig, *, makes_vectors: bool = False) -> Family | None:
     """Return the family of a config.json, or None where it is not supported.
 
-    Gemmas whose tokens see those behind them, too, BERTs whose scores fall with the distance, and the encoders of T5s,
-    which alone make vectors, are families of their own.
+    Gemmas whose tokens see those behind them, too, BERTs whose scores fall with the distance, RoBERTas with another
+    padding, and the encoders of T5s, which alone make vectors, are families of their own.
     """
     name = config.get("model_type")
     if not isinstance(name, str):
@@ -137,6 +138,8 @@ def family_of(config: HFConfig, *, makes_vectors: bool = False) -> Family | None
     if name == "bert" and config.get("position_embedding_type") == ALIBI:
         return JINA
     is_encoder = makes_vectors or config.get("architectures") in ENCODERS_ALONE
+    if name in ROBERTAS:
+        return with_padding(FAMILIES[name], config)
     return ENCODERS_OF[name] if is_encoder and name in ENCODERS_OF else FAMILIES.get(name)
 
 
@@ -182,6 +185,8 @@ def read_checkpoint(
         open_joined(folder, described.family, described.made, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
+        if described.bare is not None:
+            check_writer(described.family, described.made, tensors, described.bare)
         ranking = described.ranking_weights(tensors)
         model = load(described.family, described.made, tensors, {**dense, **ranking})
     return model, tokens, card, described.config["model_type"]
@@ -213,6 +218,7 @@ class _Described:
     layout: SentenceLayout | None  # how vectors are made
     score: LogitScore | None = None  # how it ranks by the words that it would go on with
     words: HeadConfig | None = None  # the head that those words come of
+    bare: str | None = None  # its class, where that names no head, and its weights tell whether it writes
 
     def ranking_weights(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights that are made of others."""
@@ -241,9 +247,11 @@ def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
             if words.dense or words.norm or words.bias:
                 raise CheckpointError(f"{folder}: {NAME} goes with words that a matrix alone makes of hidden states")
         config, layout = (config, None) if score else with_library(folder, config, pooling)
+        bare = bare_decoder(family, config) if layout is None else None
+        config = config if bare is None else as_writer(config)
         made = family.to_config(config)
         check_head(config, made.head.kind)
-    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout, score, words)
+    return _Described(family, config, layout.with_vector_head(made) if layout else made, layout, score, words, bare)
 
 
 def _card_of_images(folder: Path, described: _Described, card: Card) -> Card:

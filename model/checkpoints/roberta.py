@@ -10,25 +10,43 @@ from dataclasses import replace
 from typing import Any
 
 from model.checkpoints import bert
-from model.checkpoints.family import Family, HFConfig, Names, Parts, norms_and_biases, require
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.family import Family, HFConfig, Names, Parts, norms_and_biases
+from model.checkpoints.fields import unsupported
 from model.config import HeadKind, TransformerConfig
 
-PADDING = 1
-FIRST_POSITION = PADDING + 1
+ROBERTAS = frozenset({"camembert", "roberta", "xlm-roberta"})  # the `model_type` of these
+PADDING = 1  # of the published ones
 
 
 def roberta_config(config: HFConfig) -> TransformerConfig:
     """Return our configuration of a RoBERTa."""
-    require(config, pad_token_id=PADDING)
+    padding = config["pad_token_id"]
+    if not isinstance(padding, int) or padding < 0:
+        raise CheckpointError(unsupported("pad_token_id", padding, "it must be an id, which positions count from"))
+    return configure(config, padding)
+
+
+def configure(config: HFConfig, padding: int) -> TransformerConfig:
+    """Return our configuration of what counts its positions from behind an id."""
     made = bert.bert_config(config)
     head = replace(made.head, activation="gelu") if made.head.kind == "fill" else made.head
-    return replace(made, head=head, max_positions=made.max_positions - FIRST_POSITION)
+    return replace(made, head=head, max_positions=made.max_positions - padding - 1)
 
 
-BODY: Names = {
-    **bert.BODY,
-    "embeddings.position_embeddings.weight": Parts(("embeddings.positions.weight",), lambda w: (w[FIRST_POSITION:],)),
-}
+def positions(padding: int) -> Names:
+    """Return the table of positions, whose first rows belong to no token."""
+    parts = Parts(("embeddings.positions.weight",), lambda rows: (rows[padding + 1 :],))
+    return {"embeddings.position_embeddings.weight": parts}
+
+
+def with_padding(family: Family, config: HFConfig) -> Family:
+    """Return a family of RoBERTas as it is with the padding that a config.json names."""
+    padding = config.get("pad_token_id", PADDING)
+    return replace(family, names={**family.names, **positions(padding)}) if isinstance(padding, int) else family
+
+
+BODY: Names = {**bert.BODY, **positions(PADDING)}
 FILL: Names = {
     **norms_and_biases(
         {

@@ -15,7 +15,9 @@ from model.card import Card, Tokens
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
+from model.checkpoints.files import major_version
 from model.checkpoints.heads import FILLING, VECTORS, has_head, purpose_of
+from model.checkpoints.roberta import ROBERTAS
 from model.checkpoints.sentence import (
     POOLINGS,
     Dense,
@@ -147,6 +149,9 @@ def tokens_of_reader(
     pad = config.get("pad_token_id")
     if pad is not None and not (isinstance(pad, int) and pad >= 0):
         raise CheckpointError(unsupported("pad_token_id", pad, "it must be one id"))
+    if config["model_type"] in ROBERTAS and pad in tokenizer.encode("a", "a").ids:
+        why = "the tokenizer puts this token around texts, and padding has no position of its own in them"
+        raise CheckpointError(unsupported("pad_token_id", pad, why))
     # A decoder's head reads the last token that is no padding, which a text itself may end with.
     skips_last_pads = False
     if pad is not None and made.architecture == "decoder" and made.head.kind == "classify":
@@ -170,8 +175,8 @@ def _reads_types(files: TokenizerFiles, config: HFConfig) -> bool:
     if kind is None and config.get("model_type") == "albert":
         kind = "AlbertTokenizer"
     if kind in {"PreTrainedTokenizerFast", "AlbertTokenizer", "AlbertTokenizerFast"}:
-        major = str(config.get("transformers_version")).partition(".")[0]
-        return not (major.isdecimal() and int(major) >= 5)
+        version = major_version(config)
+        return version is None or version < 5
     return not isinstance(kind, str) or kind.removesuffix("Fast").removesuffix("Tokenizer") not in WITHOUT_TYPES
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import Family, HFConfig, Names, Parts, activation, norms_and_biases
 from model.checkpoints.fields import field_names, unsupported
-from model.checkpoints.heads import head_kind, num_labels
+from model.checkpoints.heads import OF_IMAGES, head_kind, num_labels
 from model.config import (
     AttentionConfig,
     Distillation,
@@ -37,7 +37,7 @@ def deit_config(config: HFConfig) -> TransformerConfig:
 
 
 def _configure(config: HFConfig, distillation: Distillation) -> TransformerConfig:
-    head_kind(config, {"classify"})
+    head_kind(config, {"classify"}, OF_IMAGES)
     vision = VisionConfig(
         _side(config, "image_size"), _side(config, "patch_size"), config["num_channels"], distillation=distillation
     )

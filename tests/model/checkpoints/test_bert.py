@@ -67,7 +67,7 @@ def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
             "of type ntk it has a factor and nothing else",
         ),
         ("roberta-base", {"is_decoder": True}, "is_decoder is True; only False is supported"),
-        ("roberta-base", {"pad_token_id": 0}, "pad_token_id is 0; only 1 is supported"),
+        ("roberta-base", {"pad_token_id": None}, "pad_token_id is None; it must be an id, which positions count from"),
         ("roberta-base", {"hidden_act": "mish"}, "the activation 'mish' is not supported"),
         ("roberta-base", {"auto_map": {"AutoModel": "mine.Model"}}, "auto_map is {'AutoModel': 'mine.Model'}; this"),
         ("distilbert", {"architectures": ["DistilBertForMultipleChoice"]}, "only names that end in ForSequenceCl"),

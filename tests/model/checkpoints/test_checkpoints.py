@@ -27,6 +27,7 @@ def bert() -> Any:
     return transformers.BertForSequenceClassification(config)
 
 
+OUTPUTS = ("lm_head.weight", "decoder.weight")
 IDS = torch.randint(3, 99, (2, 9), generator=torch.Generator().manual_seed(0))
 MASK = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
 
@@ -72,6 +73,28 @@ def test_an_unknown_tensor_is_refused() -> None:
 
     with pytest.raises(CheckpointError, match=r"transformer\.adapter: its weights have a tensor of this name"):
         convert(FAMILIES["gpt2"], theirs.config.to_dict(), tensors)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_words_that_are_not_tied_and_have_no_output_matrix_are_refused_with_a_way_out(family: str) -> None:
+    theirs = gpt2() if family == "gpt2" else transformers.BertForMaskedLM(bert().config)
+    kept = {name: tensor for name, tensor in theirs.state_dict().items() if not name.endswith(OUTPUTS)}
+    config = {**theirs.config.to_dict(), "architectures": [type(theirs).__name__]}
+    convert(FAMILIES[family], config, kept)
+
+    with pytest.raises(
+        CheckpointError, match=r"becomes head\..*output\.weight; .*; if it is, set tie_word_embeddings to"
+    ):
+        convert(FAMILIES[family], {**config, "tie_word_embeddings": False}, kept)
+
+
+def test_a_classifier_without_its_matrix_is_told_nothing_of_words() -> None:
+    theirs = bert()
+    tensors = {name: tensor for name, tensor in theirs.state_dict().items() if name != "classifier.weight"}
+    config = {**theirs.config.to_dict(), "architectures": ["BertForSequenceClassification"]}
+
+    with pytest.raises(CheckpointError, match=r"head\.output\.weight; it was saved without them, or .* kind of head$"):
+        convert(FAMILIES["bert"], {**config, "tie_word_embeddings": False}, tensors)
 
 
 @torch.no_grad()

@@ -13,7 +13,9 @@ import transformers
 from torch import Tensor
 
 from model.architectures import TextEncoder
+from model.checkpoints.errors import CheckpointError
 from model.checkpoints.heads import VECTORS
+from model.checkpoints.read import family_of
 from tests.model.checkpoints.parity import SEEDS, assert_equal, converted_by_family, imported, loud_weights
 from tests.model.checkpoints.published_encoders import PUBLISHED
 
@@ -147,6 +149,37 @@ def test_every_head_answers_as_in_transformers(family: str, head: str, seed: int
         assert_equal(answer[real], torch.stack((expected.start_logits, expected.end_logits), dim=-1)[real])
     else:
         assert_equal(answer[real], expected.logits[real])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("family", "padding"),
+    [
+        *product(("roberta", "xlm-roberta", "camembert"), (0, 5)),
+        *(("mpnet", padding) for padding in (0, 5, None)),  # whose positions count from 1 in any case
+    ],
+)
+def test_positions_count_from_behind_the_padding(family: str, padding: int | None, tmp_path: Path) -> None:
+    sizes = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 24, "max_position_embeddings": 40}
+    config = getattr(transformers, f"{NAMES[family]}Config")(**sizes, pad_token_id=padding)
+    theirs = loud_weights(getattr(transformers, f"{NAMES[family]}ForTokenClassification")(config))
+    ours = imported(theirs, tmp_path)
+    longest = 38 if family == "mpnet" else 39 - (padding or 0)
+    mask = torch.arange(longest) < torch.tensor([[longest], [11]])
+    ids = torch.randint(6, 61, mask.shape, generator=torch.Generator().manual_seed(0)).where(mask, padding or 1)
+
+    assert ours.config.max_positions == longest
+    assert_equal(ours(ids, mask)[mask], theirs(ids, mask.long()).logits[mask])
+
+
+@pytest.mark.parametrize("padding", [None, -1, "<pad>"])
+def test_positions_that_count_from_no_id_are_refused(padding: Any) -> None:
+    config = {"model_type": "roberta", "architectures": ["RobertaForMaskedLM"], "pad_token_id": padding}
+    family = family_of(config)
+    assert family is not None
+    with pytest.raises(CheckpointError, match=f"pad_token_id is {padding!r}; it must be an id, which positions count"):
+        family.to_config(config)
 
 
 # Where the code that a family was published with has other names, and which maps are one there.

@@ -12,12 +12,15 @@ import torch
 import transformers
 from torch import Tensor
 
-from model.checkpoints.read import read_checkpoint
+from model.checkpoints.errors import CheckpointError
+from model.checkpoints.read import check_description, read_checkpoint
+from model.checkpoints.tokenizer import read_tokenizer
 from model.export.export import export_package
 from model.package.manifest import TOKENIZER_FILE
 from model.training.tokenizers import train_wordpiece
 from service.engine.inputs import TextInput
 from tests.conftest import TEXTS, TinyPackage
+from tests.model.checkpoints.conftest import change
 from tests.model.checkpoints.parity import TOLERANCE, error_of, loud_weights
 from tests.service.engine.test_batcher import run, running
 
@@ -112,3 +115,14 @@ async def test_the_engine_answers_texts_together_as_transformers_does_each_alone
 
     assert package.manifest.task == task
     assert_answers(answers, [expected(theirs, text, segments) for text in texts])
+
+
+def test_a_roberta_whose_texts_have_its_padding_around_them_is_refused(bert: Path) -> None:
+    names = {"model_type": "roberta", "architectures": ["RobertaForSequenceClassification"]}
+    tokenizer = read_tokenizer(bert / TOKENIZER_FILE)
+    change(bert / "config.json", **names, pad_token_id=tokenizer.token_to_id("[PAD]"))
+    check_description(bert)
+
+    change(bert / "config.json", pad_token_id=tokenizer.token_to_id("[CLS]"))
+    with pytest.raises(CheckpointError, match=r"pad_token_id is \d; the tokenizer puts this token around texts"):
+        check_description(bert)

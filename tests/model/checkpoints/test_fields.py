@@ -58,8 +58,8 @@ SUPPORTED: dict[str, dict[str, Any]] = {
 # What a file must state, and what other fields follow from.
 SIZES = field_names(
     "architectures id2label vocab_size hidden_size intermediate_size shared_intermediate_size max_position_embeddings"
-    " head_dim num_hidden_layers num_attention_heads num_key_value_heads num_heads num_layers n_embd n_layer n_head n_positions"
-    " image_size patch_size"
+    " head_dim num_hidden_layers num_attention_heads num_key_value_heads num_heads num_layers image_size patch_size"
+    " n_embd n_layer n_head n_positions"
 )
 
 

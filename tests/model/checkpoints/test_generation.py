@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from tokenizers import Tokenizer, models
 
 from model.checkpoints.errors import CheckpointError
@@ -154,6 +156,31 @@ def test_a_checkpoint_that_says_nothing_is_greedy(tmp_path: Path) -> None:
     assert generation == Generation(temperature=0, early_stopping=False)
 
 
+@pytest.mark.parametrize("version", ["5.24.0", None])
+def test_a_length_that_happens_to_be_a_default_of_before_is_the_checkpoints(
+    version: str | None, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    theirs = transformers.T5ForConditionalGeneration(config)
+    theirs.generation_config = transformers.GenerationConfig(
+        max_length=20, min_length=20, eos_token_id=1, pad_token_id=0, decoder_start_token_id=0
+    )
+    theirs.save_pretrained(tmp_path)
+    stated = json.loads((tmp_path / "generation_config.json").read_text()) | {"transformers_version": version}
+    output = theirs.generate(torch.tensor([[3, 4, 1]]))
+
+    assert read(tmp_path, stated, seq2seq=True).generation.max_tokens == output.shape[1] - 1 == 19
+
+
+@pytest.mark.parametrize("beside", [{"transformers_version": "4.57.1"}, {"_from_model_config": True}])
+def test_the_default_length_of_older_files_is_nobodys_choice(beside: dict[str, Any], tmp_path: Path) -> None:
+    stated = {**ENDS, "decoder_start_token_id": 2, "max_length": 20}
+
+    assert read(tmp_path, stated | beside, seq2seq=True).generation.max_tokens is None
+    assert read(tmp_path, stated | beside | {"max_length": 21}, seq2seq=True).generation.max_tokens == 20
+
+
 def test_lengths_of_a_decoder_count_the_prompt_unless_they_are_of_new_tokens(tmp_path: Path) -> None:
     lengths = {**ENDS, "max_length": 200, "min_length": 5}
     assert read(tmp_path, lengths).generation == Generation(
@@ -164,6 +191,19 @@ def test_lengths_of_a_decoder_count_the_prompt_unless_they_are_of_new_tokens(tmp
     assert read(tmp_path, of_new_tokens).generation == Generation(
         max_tokens=50, min_tokens=3, temperature=0, early_stopping=False
     )
+
+
+def test_what_only_drawn_tokens_are_chosen_by_counts_only_where_they_are_drawn(tmp_path: Path) -> None:
+    of_drawn = {"typical_p": 0.9, "epsilon_cutoff": 3e-4, "eta_cutoff": 3e-4, "top_h": 0.5}
+    torch.manual_seed(0)
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=40, n_embd=8, n_head=2, n_layer=1))
+    plain, beside = (
+        theirs.generate(torch.tensor([[3, 4]]), transformers.GenerationConfig(**more, max_new_tokens=8, pad_token_id=0))
+        for more in ({}, of_drawn)
+    )
+
+    assert torch.equal(plain, beside)  # greedily
+    assert read(tmp_path, {**ENDS, **of_drawn}).generation == read(tmp_path, ENDS).generation
 
 
 def test_a_temperature_counts_only_where_tokens_are_drawn(tmp_path: Path) -> None:
@@ -203,7 +243,10 @@ def test_a_decoder_alone_begins_as_its_prompts_do(seq2seq: bool, start: int, tmp
         ({"penalty_alpha": 0.6}, "penalty_alpha is 0.6, which is not supported; only 0 is"),
         ({"num_beam_groups": 2}, "num_beam_groups is 2, which is not supported; only 1 is"),
         ({"guidance_scale": 1.5}, "guidance_scale is 1.5, which is not supported"),
-        ({"typical_p": 0.9}, "typical_p is 0.9, which is not supported"),
+        ({"typical_p": 0.9, "do_sample": True}, "typical_p is 0.9, which is not supported"),
+        ({"sequence_bias": [[[5], -1.0]]}, "sequence_bias is .*, which is not supported"),
+        ({"max_time": 0}, "max_time is 0, which is not supported"),
+        ({"presence_penalty": 0.5}, "presence_penalty is 0.5, and what it means is not known"),
         ({"exponential_decay_length_penalty": [5, 1.1]}, r"exponential_decay_length_penalty is \[5, 1.1\]"),
         ({"do_sample": True, "num_beams": 4}, "beams that are drawn are not supported"),
         ({"lang_to_id": {"<|en|>": 50259}}, "lang_to_id is .*, and what it means is not known"),
@@ -256,7 +299,7 @@ def test_what_would_change_the_answer_is_refused_by_name_and_value(
         ({"min_length": -2}, {}, "min_length is -2: Input should be"),
         ({"decoder_start_token_id": -1}, {}, "decoder_start_token_id is -1: Input should be"),
         ({}, {"task_specific_params": {"summarization": {"num_beams": 0}}}, r"/config\.json: num_beams is 0"),
-        ({}, {"task_specific_params": {"summarization": {"top_h": 1}}}, r"/config\.json: top_h is 1, which is not"),
+        ({}, {"task_specific_params": {"summarization": {"low_memory": 1}}}, r"/config\.json: low_memory is 1, which"),
         ({"pad_token_id": None}, {"pad_token_id": -7}, r"/config\.json: pad_token_id is -7"),
         ({}, {"task_specific_params": ["summarization"]}, "config.json: task_specific_params is .*; it must be an"),
         ({}, {"task_specific_params": {"summarization": 4}}, "config.json: task_specific_params is .*; it must be an"),
@@ -293,6 +336,8 @@ def test_values_that_change_nothing_are_taken(tmp_path: Path) -> None:
         "num_beam_groups": 1,
         "diversity_penalty": 0.0,
         "cache_implementation": "hybrid",
+        **{"generation_kwargs": {}, "forced_decoder_ids": [], "trust_remote_code": False, "presence_penalty": 0.0},
+        **{"sequence_bias": {}, "constraints": [], "force_words_ids": []},
     }
 
     assert read(tmp_path, {**ENDS, **neutral}).generation == Generation(temperature=0, early_stopping=False)

@@ -126,6 +126,19 @@ def test_a_published_configuration_is_read(name: str) -> None:
     assert FAMILIES[config["model_type"]].to_config(config) == SIZES[name]
 
 
+def test_a_gpt2s_sizes_are_read_by_their_other_names() -> None:
+    names = transformers.GPT2Config.attribute_map
+    config = {**{name: PUBLISHED["gpt2"][old] for name, old in names.items()}, **PUBLISHED["gpt2"]}
+    assert FAMILIES["gpt2"].to_config(config) == SIZES["gpt2"]
+
+    alone = {name: value for name, value in config.items() if name not in names.values()}
+    assert FAMILIES["gpt2"].to_config(alone) == SIZES["gpt2"]
+    with pytest.raises(CheckpointError, match="n_embd is 768; hidden_size says otherwise"):
+        FAMILIES["gpt2"].to_config({**config, "hidden_size": 512})
+    with pytest.raises(CheckpointError, match=r"config\.json: there is neither n_layer nor num_hidden_layers"):
+        FAMILIES["gpt2"].to_config({name: value for name, value in alone.items() if name != "num_hidden_layers"})
+
+
 @pytest.mark.parametrize(
     ("rope", "turning"),
     [

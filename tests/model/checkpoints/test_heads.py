@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.heads import MAX_LABELS, Purpose, check_head, head_kind, is_bare, purpose_of
+from model.checkpoints.read import FAMILIES
 from model.config import HeadKind
 from model.package import Entailment
 
@@ -44,6 +48,8 @@ def test_the_class_names_the_head(name: str, kind: HeadKind) -> None:
         (["A", "B"], "architectures is ['A', 'B']; it must name one class"),
         (["BertForMultipleChoice"], "only names that end in ForSequenceClassification"),
         (["GPT2LMHeadModel"], "only names that end in ForSequenceClassification"),
+        (["BertForImageClassification"], "only names that end in ForSequenceClassification"),
+        (["BertForConditionalGeneration"], "only names that end in ForSequenceClassification"),
         (["BertModel"], "a model without a head needs modules.json, or --pooling, to say how it makes vectors"),
     ],
 )
@@ -51,6 +57,34 @@ def test_a_class_without_a_known_head_is_refused(classes: Any, words: str) -> No
     with pytest.raises(CheckpointError) as error:
         head_kind({"architectures": classes}, ENCODER)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("family", "named", "ends"),
+    [
+        ("gpt2", "GPT2DoubleHeadsModel", "ForSequenceClassification, ForTokenClassification, ForCausalLM, LMHeadModel"),
+        ("modernbert-decoder", "AnyForMultipleChoice", "ForSequenceClassification, ForCausalLM, LMHeadModel"),
+        ("vit", "ViTForMaskedImageModeling", "ForImageClassification, ForImageClassificationWithTeacher"),
+        (
+            "gte",
+            "GteForMultipleChoice",
+            "ForSequenceClassification, ForTokenClassification, ForMaskedLM, ForPreTraining",
+        ),
+    ],
+)
+def test_the_classes_that_are_named_are_those_of_the_family(family: str, named: str, ends: str) -> None:
+    config = transformers.AutoConfig.for_model(family, architectures=[named])
+    with pytest.raises(CheckpointError, match=f"only names that end in {ends} are supported$"):
+        FAMILIES[family].to_config(config.to_dict())
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_names_of_another_number_of_labels_than_is_stated_are_none(count: int, tmp_path: Path) -> None:
+    stated = config("SequenceClassification", "no", "maybe", "yes", num_labels=count, model_type="bert")
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path).id2label
+
+    assert purpose_of(stated).labels == tuple(theirs[number] for number in range(count))
 
 
 def test_labels_are_in_the_order_of_their_numbers() -> None:
