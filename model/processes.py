@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+
+CLEANING_UP_S = 5.0
 
 
 def end_with_the_parent() -> None:
@@ -23,6 +27,11 @@ def end_with_the_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def _begin(begin: Callable[..., None], *given: Any) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by default nothing would be cleaned up
+    begin(*given)
+
+
 @contextmanager
 def pool_of(
     processes: int,
@@ -30,18 +39,23 @@ def pool_of(
     *given: Any,
     tasks_of_each: int | None = None,
 ) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of new processes, which end at once if anything fails or this one is to end.
+    """Yield a pool of new processes, which end soon if anything fails or this one is to end.
 
-    Each calls `begin` with what is `given`, and ends after `tasks_of_each` tasks.
+    Each calls `begin` with what is `given`, and ends after `tasks_of_each` tasks. Ended, they remove what they have
+    half made; one that does not come to that within some seconds, as it computes, is killed.
     """
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, begin, given, max_tasks_per_child=tasks_of_each)
+    pool = ProcessPoolExecutor(processes, context, _begin, (begin, *given), max_tasks_per_child=tasks_of_each)
     try:
         yield pool
     except BaseException:
-        for process in multiprocessing.active_children():
+        ended = multiprocessing.active_children()
+        for process in ended:
             process.terminate()  # else the pool would wait for what they do
+        killing = threading.Timer(CLEANING_UP_S, lambda: [process.kill() for process in ended])
+        killing.start()
         pool.shutdown(cancel_futures=True)
+        killing.cancel()
         raise
     else:
         pool.shutdown()

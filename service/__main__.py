@@ -23,7 +23,7 @@ from service.ports import Ports
 from service.ray_environment import ADMIN_SOCKET, LOOPBACK, prepare_single_machine
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
-from service.signals import UntilReady, stop_on_signals
+from service.signals import Stop, UntilReady
 from service.startup import (
     SHORT_PLACE,
     check_cpus,
@@ -142,7 +142,7 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
                 serve.run_many(applications)
             except RuntimeError as error:  # which has the application's name and no cause
                 sys.exit(f"trifold: {error} The lines above say why; correct that, and start the service again")
-            stop = stop_on_signals()
+            stop = Stop()
         address = authority(settings.host, settings.port)
         logger.info("ready at http://%s after %.1f s", address, time.monotonic() - started)
         while not stop.wait(LOOK_AT_RAY_S):
@@ -151,6 +151,7 @@ def _serve(settings: Settings, started: float, haproxy_folder: Path, signals: Un
                     "trifold: a process of Ray's has ended, without which nothing is served; start the service again"
                 )
         _drain(settings, timeouts)
+        stop.clean_up()
         logger.info("stopping")
         expect_ray_to_end()
         shut_down(serve.shutdown)  # kills HAProxy first, and so would cut whoever was not answered yet

@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from service.settings import Settings
 from service.settings_errors import SettingsError, parse_yaml, problems
 
+NOBODY = b"[]\n"  # a keys file that lets nobody in
 PREFIX = "trifold_"  # by which people and scanners for secrets know what they have found
 KEY_BYTES = 32
 
@@ -147,24 +148,23 @@ def appended(path: Path, key: Key) -> Iterator[None]:
     """Have a key's entry at the end of a keys file, which is made if missing; if what is within fails, it goes again.
 
     A file that was there stays the same file, with its owner and mode, and may be a link or mounted alone. Raises
-    `SettingsError` for an entry that does not fit in, and `OSError`; the file is then as it was.
+    `SettingsError` for an entry that does not fit in, and `OSError`; the file is then as it was, or lets nobody in.
     """
-    is_new = not path.exists()
     with FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
         with suppress(OSError):  # some file systems lock nothing
             fcntl.flock(file, fcntl.LOCK_EX)  # else two that are added at once would be written to one place
         before, entry = file.readall(), key.entry().encode()
-        kept = b"" if before.strip() == b"[]" else before
+        is_new = not before
+        kept = b"" if before.strip() == NOBODY.strip() else before
         if kept and not kept.endswith(b"\n"):
             entry = b"\n" + entry
-        parse_keys(path, kept + entry)
         try:
+            parse_keys(path, kept + entry)
             _write_from(file, len(kept), entry)
             yield
         except BaseException:  # a full disk may have taken a part of it
-            _write_from(file, len(kept), before[len(kept) :])
-            if is_new:
-                path.unlink()
+            # A new file stays: another process may have it open by now, to add its own.
+            _write_from(file, len(kept), NOBODY if is_new else before[len(kept) :])
             raise
 
 
@@ -195,8 +195,10 @@ def issue_key(name: str, path: Path | None, **limits: int | None) -> None:
         raise SettingsError(f"{path}: {error.strerror}") from None
 
 
-def _show(stream: TextIO, text: str) -> None:
+def _show(stream: TextIO | None, text: str) -> None:
     """Write a text at once; raises `SettingsError` where nobody gets it, as by a closed pipe or on a full disk."""
+    if stream is None:
+        raise SettingsError("the key cannot be shown (stdout or stderr is closed), so it is not kept")
     try:
         stream.write(text)
         stream.flush()

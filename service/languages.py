@@ -19,6 +19,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from model.package.languages import NORWEGIAN, PARSING, base_language, likely_script
 
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
+SOME_WORDS, SOME_LETTERS = 4, 25  # fewer may be a name, in whatever language the text is
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
 CODES_OF_CHINESE = {"Hans": "gb2312", "Hant": "big5"}
 # What letters' names begin with in Unicode, of scripts in which some models write one language beside another script.
@@ -62,7 +63,8 @@ class Detector:
         """Return the guesses, and which language the text is surely in, of all that py3langid knows; None if unsure.
 
         It is surely in none of ours if those that are likelier than any of ours have `SURE` together: it tells Danish
-        from Swedish, but hardly from Norwegian. Ours have the scores then that they have among all, else among ours.
+        from Swedish, but hardly from Norwegian. That counts of texts of some words; a name alone looks like many
+        languages. Ours have the scores then that they have among all, else among ours.
         """
         text = text[:READ]
         ranked = [(base_language(code), score) for code, score in _identifier().rank(text)]
@@ -76,18 +78,23 @@ class Detector:
                 others += score
         if not any(map(_tells, text)):
             return [Guess(name, 0.0) for name in ours], None
-        total = 1.0 if others >= SURE else sum(ours.values()) or 1.0
-        guesses = [Guess(name, score / total) for name, score in sorted(ours.items(), key=lambda each: -each[1])]
         first, score = ranked[0]
-        if others >= SURE:
+        is_other = first not in self._names and (score >= SURE or (others >= SURE and _has_some_words(text)))
+        total = 1.0 if is_other else sum(ours.values()) or 1.0
+        guesses = [Guess(name, score / total) for name, score in sorted(ours.items(), key=lambda each: -each[1])]
+        if is_other:
             return guesses, first
-        return guesses, guesses[0].language if first in self._names and score >= SURE else None
+        return guesses, guesses[0].language if score >= SURE else None
 
 
 async def prepare() -> None:
     """Let the model be read by a thread if it has not been; whoever then guesses on the event loop stalls nobody."""
     if not _read_identifier.cache_info().currsize:
         await asyncio.to_thread(_identifier)
+
+
+def _has_some_words(text: str) -> bool:
+    return len(text.split()) >= SOME_WORDS or sum(map(str.isalpha, text)) >= SOME_LETTERS
 
 
 def _tells(character: str) -> bool:

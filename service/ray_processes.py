@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from service.startup import SHORT_PLACE
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
 LONGEST_PLACE = 32  # characters, to which "/ray" comes, and Ray adds some 70
+LEFT_S = 24 * 3600.0  # after which a folder that nobody has written to is one of an earlier run
 KEPT_SESSIONS = 5  # folders of earlier runs, whose logs may be wanted
 TRIES = 3  # Ray gives its own processes half a minute, which is little on a machine that is busy with others
 
@@ -100,16 +102,22 @@ def ray_folder() -> Path:
 
 
 def remove_old_sessions(folder: Path) -> None:
-    """Remove what earlier runs have left of Ray's logs, but for the newest few, and those whose process lives."""
-    ended = [path for path in sorted(folder.glob("session_*_*")) if not path.is_symlink() and not _lives(path)]
+    """Remove what earlier runs have left of Ray's logs, but for the newest few.
+
+    One that runs writes to its logs every few seconds, in whatever container it is; its process may have any number.
+    """
+    ended = [path for path in sorted(folder.glob("session_*_*")) if not path.is_symlink() and _is_left(path)]
     for path in ended[:-KEPT_SESSIONS]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _lives(session: Path) -> bool:
-    """Whether a process has the number at the end of a session's name, which is its first one's; true if in doubt."""
-    number = session.name.rpartition("_")[2]
-    return not number.isdigit() or Path("/proc", number).exists()
+def _is_left(session: Path) -> bool:
+    """Whether nothing in a session's folder, nor among its logs, has changed for long."""
+    try:
+        newest = max(path.lstat().st_mtime for path in (session, *session.glob("*"), *session.glob("logs/*")))
+    except OSError:  # somebody removes it just now
+        return False
+    return time.time() - newest > LEFT_S
 
 
 def ray_lives() -> bool:

@@ -59,20 +59,29 @@ class UntilReady:
                 self._is_held = False
 
 
-def stop_on_signals() -> threading.Event:
-    """Return what the first signal sets that is to end the service; a second one exits, and is not broken off soon."""
-    stop, exited = threading.Event(), list[float]()
+class Stop:
+    """Lets the first signal ask a service to stop, and a second one end it; none breaks off what cleans up."""
 
-    def stop_or_exit(number: int, _frame: object) -> None:
-        if not stop.is_set():
-            stop.set()
-        elif not exited or not _is_soon_after(exited[-1]):
-            exited.append(time.monotonic())
+    def __init__(self) -> None:
+        self._came = threading.Event()
+        self._cleans_up: float | None = None  # since when, by the monotonic clock
+        for number in ending_signals():
+            signal.signal(number, self._stop_or_exit)
+
+    def _stop_or_exit(self, number: int, _frame: object) -> None:
+        if not self._came.is_set():
+            self._came.set()
+        elif not _is_soon_after(self._cleans_up):
+            self.clean_up()
             sys.exit(128 + number)
 
-    for number in ending_signals():
-        signal.signal(number, stop_or_exit)
-    return stop
+    def wait(self, seconds: float) -> bool:
+        """Wait for the first signal, for so long at most; returns whether it has come."""
+        return self._came.wait(seconds)
+
+    def clean_up(self) -> None:
+        """Heed no signal for some seconds: what was started is being ended, and half of that is worse than none."""
+        self._cleans_up = time.monotonic()
 
 
 def _is_soon_after(moment: float | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -51,7 +51,15 @@ def evaluate(
             raise PackageError(f"{folder}: there is no test data for task {task} here")
         measured = EVALUATIONS[task](evaluation)
         figures += measured.figures
-    tell(figures)
+    try:
+        tell(figures)
+    finally:  # a full disk, or a pipe that nobody reads, takes but one of the two
+        _keep(package, before, measured, figures)
+    return figures
+
+
+def _keep(package: Path, before: Manifest, measured: Measured, figures: Sequence[Figure]) -> None:
+    """Put figures into the manifest of the package that they were measured of."""
     manifest = Manifest.read(package)
     if manifest.sha256 != before.sha256:
         raise PackageError(f"{package}: it was exported anew while it was measured; measure it again")
@@ -59,7 +67,6 @@ def evaluate(
     # What was measured last is the package itself.
     fields = {**measured.fields, "evaluation": list(by_key.values())}
     _write(package, manifest.model_copy(update=fields), measured.files)
-    return figures
 
 
 def _write(package: Path, manifest: Manifest, files: Mapping[str, bytes]) -> None:

@@ -28,7 +28,7 @@ def _front_matter(path: Path) -> dict[str, Any]:
     if not text.startswith("---"):
         return {}
     try:
-        fields = parse_yaml(text.split("\n---", 1)[0].removeprefix("---"))
+        fields = parse_yaml(text.split("\n---", 1)[0].removeprefix("---"), twice=True)
     except NotYaml:  # a card is free text, and often broken
         return {}
     return fields if isinstance(fields, dict) else {}

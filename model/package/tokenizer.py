@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 
 import tokenizers
-from tokenizers import PreTokenizedString, Tokenizer
+from tokenizers import NormalizedString, PreTokenizedString, Tokenizer
 
 from model.package.clean_up import CleanUp, cleaned_up, raw
 from model.package.encoders import PairText
@@ -172,9 +173,10 @@ class PackageTokenizer:
     def encode(self, text: str, pair: str | None = None, *, adds_special: bool = True, plain: bool = False) -> Encoding:
         """Encode a text, or two as one input, with the special tokens that the tokenizer adds, or without.
 
-        In a single text that is `plain` nothing is a special token, whatever it looks like.
+        In a single text that is `plain` nothing is a special token, whatever it looks like. (Where something looks so,
+        words that were added to the vocabulary are read as characters, too.)
         """
-        if plain and pair is None and self._looks_special.search(text):
+        if plain and pair is None and self._looks_special(text):
             found = self._tokenizer.post_process(_plain(self._tokenizer, text), None, adds_special)
             return Encoding(found.ids, found.type_ids, found)
         if pair is not None and self._pair_text is not None:
@@ -207,13 +209,23 @@ class PackageTokenizer:
         """Return the ids of a text in which nothing is a special or added token, whatever it looks like."""
         return _plain(self._tokenizer, text).ids
 
+    def _looks_special(self, text: str) -> bool:
+        """Tell whether a text has what looks like a special token: as it is, or of some tokens once it is normalized."""
+        as_it_is, once_normalized = self._special_patterns
+        if as_it_is.search(text):
+            return True
+        return once_normalized is not None and bool(
+            once_normalized.search(self._tokenizer.normalizer.normalize_str(text))
+        )
+
     @cached_property
-    def _looks_special(self) -> re.Pattern[str]:
-        """What is found in each text that has a special token; in any text where the normalizer decides what is one."""
+    def _special_patterns(self) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
         special = [token for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
-        if any(token.normalized for token in special):
-            return re.compile("")
-        return re.compile("|".join(re.escape(token.content) for token in special) or NOTHING)
+        normalizer = self._tokenizer.normalizer
+        # What a normalizer puts before each text, as Llama 2's does, is not the token's.
+        changed = [token.content for token in special if token.normalized and normalizer is not None]
+        normalized = [normalizer.normalize_str(content).strip("\u2581 ") for content in changed]
+        return _any_of(token.content for token in special), _any_of(normalized) if changed else None
 
     def added_tokens(self) -> dict[str, tuple[int, bool]]:
         """Return the added tokens: what each stands for in a text → its id, and whether it is a special one."""
@@ -236,15 +248,37 @@ class PackageTokenizer:
         return self._tokenizer.decode(list(ids))
 
 
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, filter(None, texts))) or NOTHING)
+
+
 def _plain(tokenizer: Tokenizer, text: str) -> tokenizers.Encoding:
     """Encode as a tokenizer does that knows no added tokens."""
+    found = _of_parts(tokenizer, text, None)
+    added = tokenizer.get_added_tokens_decoder()
+    special = {token: each.content for token, each in added.items() if each.special}
+    here = {special[token] for token in found.ids if token in special}
+    # A vocabulary of pieces has special tokens among them, so these are taken apart before.
+    return _of_parts(tokenizer, text, _any_of(here)) if here else found
+
+
+def _of_parts(tokenizer: Tokenizer, text: str, apart: re.Pattern[str] | None) -> tokenizers.Encoding:
     parts = PreTokenizedString(text)
     if tokenizer.normalizer is not None:
         parts.normalize(tokenizer.normalizer.normalize)
     if tokenizer.pre_tokenizer is not None:
         tokenizer.pre_tokenizer.pre_tokenize(parts)
+    if apart is not None:
+        parts.split(partial(_taken_apart, apart))
     parts.tokenize(tokenizer.model.tokenize)
     return parts.to_encoding()
+
+
+def _taken_apart(found: re.Pattern[str], _: int, piece: NormalizedString) -> list[NormalizedString]:
+    """Cut a piece behind the first character of each that is found in it."""
+    places = [0, *(match.start() + 1 for match in found.finditer(str(piece.normalized))), len(piece.normalized)]
+    cut = (piece.slice((start, end)) for start, end in pairwise(places))
+    return [each for each in cut if each is not None]
 
 
 class _Texts(dict[int, str]):

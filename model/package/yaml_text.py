@@ -11,27 +11,24 @@ MERGE = "tag:yaml.org,2002:merge"  # of <<, of which there may be several
 _NOT_VALUES = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML's library would take the last, and nobody hear of the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                raise yaml.constructor.ConstructorError(
-                    "a key is there twice", None, None, node.value[place][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
 class NotYaml(Exception):
     """A text is not YAML; the message shows no value of it, as it may be a secret."""
 
 
-def parse_yaml(content: bytes | str) -> Any:
-    """Return what YAML says; raises `NotYaml`."""
+def parse_yaml(content: bytes | str, *, twice: bool = False) -> Any:
+    """Return what YAML says; raises `NotYaml`, also for a key that a mapping has twice, unless it may be there `twice`.
+
+    YAML's library would take the last, and nobody hear of the first.
+    """
+    loader = None
     try:
-        return yaml.load(content, _Loader)  # noqa: S506  # which is a safe one
+        loader = yaml.SafeLoader(content)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if not twice:
+            _check_keys(node)
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "context", None)
         place = f", line {mark.line + 1}" if mark else ""
@@ -40,3 +37,27 @@ def parse_yaml(content: bytes | str) -> Any:
         raise NotYaml("not YAML: nested too deeply") from None
     except _NOT_VALUES:
         raise NotYaml("not YAML: a value is not what its form or tag says; put texts in quotes") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _check_keys(root: yaml.Node) -> None:
+    """Refuse a key that is there twice in a mapping, as it is written: what is merged into one may be there, too."""
+    left, seen = [root], {id(root)}
+    while left:
+        node = left.pop()
+        inner: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            keys: set[tuple[str, str]] = set()
+            for key, value in node.value:
+                inner += [key, value]
+                if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                    continue
+                if (key.tag, key.value) in keys:
+                    raise yaml.constructor.ConstructorError("a key is there twice", None, None, key.start_mark)
+                keys.add((key.tag, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            inner = node.value
+        left += [each for each in inner if id(each) not in seen]
+        seen.update(map(id, inner))

@@ -21,7 +21,9 @@ from model.training.decisions import Decisions
 from model.training.errors import RunError
 from model.wording import first_line
 
-BESIDE = (".partial", ".log", ".out")  # half written, or what a shell has put there of the command's own lines
+# What stands in the folder of a checkpoint or a package, beside names that a run writes, too.
+OF_OTHERS = frozenset({"manifest.json", "tokenizer_config.json", "model.safetensors.index.json"})
+WEIGHTS_OF_OTHERS = frozenset({".bin", ".onnx", ".safetensors"})
 
 
 @dataclass(frozen=True)
@@ -165,21 +167,22 @@ class Run:
                 f"{self.folder}: there is {self.best.name}, and no {self.checkpoint.name} to go on from; "
                 "train into another folder, or remove this one to begin anew"
             )
+        is_ours = self._has_begun()
         for path in sorted(self.folder.iterdir()):
-            if path.is_file() and not self._may_be_here(path):
+            of_run = path in {self.config, self.log, self.figures, self.curves}
+            if (of_run and not is_ours) or path.name in OF_OTHERS or path.suffix in WEIGHTS_OF_OTHERS:
                 raise RunError(
-                    f"{self.folder}: there is {path.name}, which is no training run's, and what is there could be "
-                    "replaced; train into a folder that is empty or not there yet"
+                    f"{self.folder}: there is {path.name}, which is no training run's or what is left of one, and it "
+                    "could be replaced; train into an empty folder, or remove it"
                 )
 
-    def _may_be_here(self, path: Path) -> bool:
-        """Tell whether a file may be in the folder of a run that has just begun, or has been interrupted then."""
-        if path == self.config:  # a checkpoint of another program has one, too
-            with suppress(RunError):
-                return "recipe" in self._noted()
+    def _has_begun(self) -> bool:
+        """Whether a run's description is there, which it writes before its figures; an empty one is half of that."""
+        if not self.config.exists():
             return False
-        written = {self.tokenizer, self.taught, self.log, self.figures, self.curves}
-        return path in written or path.name.startswith(".") or path.suffix in BESIDE
+        with suppress(RunError):
+            return self.config.stat().st_size == 0 or "recipe" in self._noted()
+        return False
 
     def clear(self) -> None:
         """Drop what a run left that has no checkpoint: it would pass for this one's."""

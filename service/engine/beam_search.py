@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +17,8 @@ MAX_LOOKED_AT = 2
 
 EarlyStopping = bool | Literal["never"]
 Completes = Callable[[int, int], bool]  # of a row and a token behind it
-EndsText = Callable[[list[int], int], bool]  # of a beam's tokens and one behind them
+# Of a beam's tokens and one behind them: what the two show up to a stop text, if it is complete with the token.
+EndsText = Callable[[list[int], int], Hashable | None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class BeamParams:
     n_best: int = 1
     early_stopping: EarlyStopping = True
     stop_ids: frozenset[int] = frozenset()  # beside the model's own end
-    ends_text: EndsText | None = None  # whether a stop text is complete with a token, so that nothing may follow
+    ends_text: EndsText | None = None  # what a stop text that is complete with a token leaves, as nothing may follow
     constraints: Constraints = FREE
 
 
@@ -72,6 +73,7 @@ class BeamSearch:
         self._has_grammar = params.constraints.grammar is not None
         self.beams: list[list[int]] = [[]]
         self._totals = np.zeros(1)
+        self._shown: set[Hashable] = set()  # by those that have finished at a stop text
         self._finished: list[Hypothesis] = []  # beam_size at most, best first
         self._agreed = 0
 
@@ -109,7 +111,13 @@ class BeamSearch:
                 break  # nothing behind can live on, or finish
             ends = token in self._ends
             looked_at += rank >= size and not ends
-            is_whole = not ends and self._is_whole_with(row, token, completes)
+            is_whole = completes is not None and not ends and completes(row, token)
+            if not ends and (shown := self._shown_to_stop(row, token)) is not None:
+                if shown in self._shown:  # the likeliest with this text has finished
+                    continue
+                is_whole = True
+                if rank < size:
+                    self._shown.add(shown)
             if ends or is_last or is_whole:
                 if rank < size:
                     self._finish([*self.beams[row], token], total, is_whole=is_whole)
@@ -124,11 +132,8 @@ class BeamSearch:
         self.beams, self._totals = beams, np.array(kept)
         return parents
 
-    def _is_whole_with(self, row: int, token: int, completes: Completes | None) -> bool:
-        if completes is not None and completes(row, token):
-            return True
-        ends_text = self.params.ends_text
-        return ends_text is not None and ends_text(self.beams[row], token)
+    def _shown_to_stop(self, row: int, token: int) -> Hashable | None:
+        return None if self.params.ends_text is None else self.params.ends_text(self.beams[row], token)
 
     def newly_agreed(self) -> list[int]:
         """Return the tokens that by now begin every live beam and every finished hypothesis, beyond those returned.

@@ -54,6 +54,10 @@ class PrefixCache:
         self.hit_tokens += len(chain) * BLOCK_TOKENS
         return [block for _, block in chain]
 
+    def known_tokens(self, ids: Sequence[int]) -> int:
+        """Return how many tokens of the beginning of the ids are known, without counting it as a question."""
+        return len(self._known(ids)) * BLOCK_TOKENS
+
     def add(self, ids: Sequence[int]) -> list[tuple[int, Block]]:
         """Take in the whole blocks of ids that a step computes; return the new ones and where each begins.
 

@@ -343,18 +343,33 @@ class Scheduler:
         # Each client's and each request's first comes first, and they are few: of the flood behind them no more is
         # looked at, or it would take milliseconds a step.
         most_refused, passed_over = REFUSED_PER_SLOT * self.limits.max_slots, 0
-        # Where one of a client's long prompts gives way to shorter ones, another long one of the same would take that.
-        busy = _clients_of(self._prefilling) if self._gives_way else frozenset[str]()
+        # Where one of a client's long prompts gives way to shorter ones, another as long of the same would take that.
+        shortest = self._shortest_of_clients() if self._gives_way else {}
         last = self._shares.ahead_among(self._waiting.clients & clients) if len(self._clients) > 1 else frozenset()
         for sequence in self._waiting.in_turn(clients, last):
             if room.is_used_up or room.refused + passed_over > most_refused:
                 return
-            if sequence.permit.client in busy and sequence.input_tokens > self.limits.prefill_tokens:
+            if self._is_as_long(sequence, shortest.get(sequence.permit.client)):
                 passed_over += 1
                 continue
             if room.fits_or_claims(sequence):
                 yield sequence
                 room.take(sequence)
+
+    def _shortest_of_clients(self) -> dict[str, int]:
+        """Return how many tokens are left of the shortest prompt in prefill of each client."""
+        left: dict[str, int] = {}
+        for sequence in self._prefilling:
+            client = sequence.permit.client
+            left[client] = min(_remaining(sequence), left.get(client, _remaining(sequence)))
+        return left
+
+    def _is_as_long(self, sequence: Sequence, other: int | None) -> bool:
+        """Whether a prompt takes several prefills, and has no less to compute than `other` tokens."""
+        if other is None or sequence.input_tokens <= self.limits.prefill_tokens or sequence.input_tokens < other:
+            return False
+        known = 0 if sequence.source_ids is not None else self.prefix_cache.known_tokens(sequence.prefilled_ids)
+        return sequence.input_tokens - known > max(other, self.limits.prefill_tokens)
 
     def _restore(self, group: list[Sequence]) -> None:
         """Begin behind what the prefix cache knows of a prompt."""

@@ -41,7 +41,7 @@ class ClassifyImages:
         for field in ("labels", "hypothesis_template"):
             if getattr(request, field) is not None:
                 raise InvalidRequest(f"{field}: a model of images has its own labels and no others", field)
-        for field in ("multi_label", "windows", "truncate"):
+        for field in ("multi_label", "windows"):
             if getattr(request, field):
                 raise InvalidRequest(f"{field} is for texts; this model reads images", field)
         given = [request.input] if isinstance(request.input, str) else request.input

@@ -28,12 +28,19 @@ _OF_A_LANGUAGE = re.compile(
     LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
 )
 # What has letters and no words if it stands alone: an address, and the line before or behind a piece of code.
+# In ASCII: what follows one in Chinese or Japanese has no space before it.
 _ADDRESS = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://\S+|www\.\S+|[\w.+-]+@\w[\w-]*(?:\.\w[\w-]*)+)[.,;:!?)]*|(?:```|~~~)[ \t]*[\w+#.-]*",
-    re.IGNORECASE,
+    r"(?:[a-z][a-z0-9+.-]*://|www\.)[!-~]+[\u3001\u3002\uff00-\uffef]*"
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[.,;:!?)]*|(?:```|~~~)[ \t]*[\w+#.-]*",
+    re.IGNORECASE | re.ASCII,
+)
+# Where a line begins behind what stays: in a page also behind a tag that begins a block.
+_LINE_BEGINS = re.compile(
+    r"\n|<(?:blockquote|br|dd|div|dt|h[1-6]|li|p|pre|section|table|td|th|tr|[ou]l)\b[^<>]*>\s*\Z", re.IGNORECASE
 )
 # What begins a line that is quoted, a heading, or an item of a list; not 3., which may be a day: 3. Oktober.
 _MARKER = re.compile(r"(?:>|(?:>|[-*+•·–—]|#{1,6}|[0-9]{1,3}\)|\[[ x]\])[ \t]+)+(?=\S)")
+MAX_MARKS = 16  # accents of one letter, where a sentence is cut
 MAX_NAME_LENGTH = 100  # characters on either side of a mark
 _OF_ADDRESSES = re.compile(r"[/@]|www\.", re.ASCII)
 _NAME_BEHIND = re.compile(r"\.[A-Z]{2,}(?![a-z])")
@@ -123,10 +130,10 @@ def _middle(sentence: str) -> tuple[int, int]:
         places = [match.span(match.lastgroup or "gap") for match in found]
         if places:
             return min(places, key=lambda place: abs(sum(place) / 2 - middle))
-    place = len(sentence) // 2
-    while place > 1 and is_mark(sentence[place]):  # a letter keeps its accents
+    place = half = len(sentence) // 2
+    while place > max(1, half - MAX_MARKS) and is_mark(sentence[place]):  # a letter keeps its accents
         place -= 1
-    return place, place
+    return (place, place) if not is_mark(sentence[place]) else (half, half)
 
 
 def without_words_kept(
@@ -152,11 +159,16 @@ def without_words_kept(
     for place, (part, start) in enumerate(zip(parts, starts, strict=True)):
         is_sentence = not place % 2 and has_words(part)
         marker = _MARKER.match(part) if is_sentence and begins_line else None
-        behind = marker.end() if marker is not None and has_words(part[marker.end() :]) else 0
-        if behind:
+        behind = 0 if marker is None else marker.end()
+        is_sentence = is_sentence and has_words(part[behind:])
+        if behind and is_sentence:
             keep(written(part[:behind]), start, is_sentence=False)
-        keep(part[behind:] if place % 2 or is_sentence else written(part), start + behind, is_sentence=is_sentence)
-        begins_line = "\n" in part or (begins_line and not part.strip())
+            keep(part[behind:], start + behind, is_sentence=True)
+        elif is_sentence:
+            keep(part, start, is_sentence=True)
+        else:
+            keep(part if place % 2 else written(part), start, is_sentence=False)
+        begins_line = _LINE_BEGINS.search(part) is not None or (begins_line and not part.strip())
     if len(kept) % 2 == 0:
         kept.append("")
         places.append(starts[-1] + len(parts[-1]))

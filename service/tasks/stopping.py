@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from model.package import PackageTokenizer
 from model.package.tokenizer import REPLACEMENT
@@ -36,21 +36,27 @@ def beginning_of(wanted: str, shown: str) -> int:
     return next((length for length in lengths if shown.endswith(wanted[:length])), 0)
 
 
-def ends_text(tokenizer: PackageTokenizer, texts: Sequence[str]) -> Callable[[list[int], int], bool] | None:
-    """Return what tells whether one of some stop texts is complete with a token behind others; None if there is none.
+def ends_text(
+    tokenizer: PackageTokenizer, texts: Sequence[str], prompt_ids: Sequence[int]
+) -> Callable[[list[int], int], Hashable | None] | None:
+    """Return what tells what ids behind a prompt show up to a stop text that the last of them completes.
 
-    The others have none. It decodes no more of them than a stop text may have tokens, each of a byte at least.
+    None of the others have one. It decodes no more of them than a stop text may have tokens, each of a byte at least.
+    None if there is no stop text.
     """
     texts = [text for text in texts if text]
     if not texts:
         return None
     tail, last = SPARE + max(len(text.encode()) for text in texts), {text[-1] for text in texts}
 
-    def completes(ids: list[int], token: int) -> bool:
-        shown = tokenizer.text_behind[token]
-        if last.isdisjoint(shown) and REPLACEMENT not in shown:  # it may have the last byte of a character
-            return False
-        text = tokenizer.decode([*ids[-tail:], token])
-        return any(stop in text for stop in texts)
+    def shown(ids: list[int], token: int) -> Hashable | None:
+        piece = tokenizer.text_behind[token]
+        if last.isdisjoint(piece) and REPLACEMENT not in piece:  # it may have the last byte of a character
+            return None
+        start = max(0, len(ids) - tail)
+        before = ids[max(0, start - SPARE) : start] if start else list(prompt_ids[-SPARE:])
+        text = tokenizer.decode([*before, *ids[start:], token])[len(tokenizer.decode(before)) :]
+        found = [place for place in map(text.find, texts) if place >= 0]
+        return (*ids[:start], text[: min(found)]) if found else None
 
-    return completes
+    return shown

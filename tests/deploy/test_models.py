@@ -60,7 +60,7 @@ def test_the_values_of_the_chart_have_the_same_list(tmp_path: Path) -> None:
     assert read_list(tmp_path / "ours") == read_list(tmp_path / "chart")
 
 
-IDENTITY = "169.254.170.23"  # of EKS Pod Identity's agent, as AWS gives it
+IDENTITY = "169.254.170.23", "fd00:ec2::23"  # of EKS Pod Identity's agent, as AWS gives them
 
 
 @pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components")
@@ -68,5 +68,6 @@ def test_a_pod_that_fetches_from_s3_can_ask_eks_for_its_credentials() -> None:
     resources = compose("plain", ["models/store", "network-policy/eks", "network-policy/store"])
     rules = [rule for each in resources if each["kind"] == "NetworkPolicy" for rule in each["spec"].get("egress", [])]
 
-    assert "Pod Identity" in PAGE and IDENTITY in PAGE
-    assert {"to": [{"ipBlock": {"cidr": f"{IDENTITY}/32"}}], "ports": [{"port": 80}]} in rules
+    assert "Pod Identity" in PAGE and all(address in PAGE for address in IDENTITY)
+    blocks = [{"ipBlock": {"cidr": f"{address}/{128 if ':' in address else 32}"}} for address in IDENTITY]
+    assert {"to": blocks, "ports": [{"port": 80}]} in rules

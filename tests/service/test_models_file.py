@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
         ("models: [", "not YAML, line 1: while parsing a flow"),
         ("models: [{package: a}]\nmodels: [{package: b}]", "not YAML, line 2: a key is there twice"),
         ("models:\n  - {package: a,\n     package: b}", "not YAML, line 3: a key is there twice"),
+        ("models: [{package: a}]\nx: &x {a: 1}\ny: {<<: *x, b: 1, b: 2}", "not YAML, line 3: a key is there twice"),
         ("", "there must be a list `models:` of packages"),
         ("- package: a", "there must be a list `models:` of packages"),
         ("models: 2024-13-45", "not YAML: a value is not what its form or tag says"),

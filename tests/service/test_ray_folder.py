@@ -67,10 +67,14 @@ def test_a_place_that_is_too_long_for_sockets_or_not_in_ascii_is_not_used(
 
 
 def test_old_sessions_are_removed_but_for_the_newest_and_those_that_run(tmp_path: Path) -> None:
-    ended = [tmp_path / f"session_2026-01-{day:02}_10-00-00_123456_{2**22 + day}" for day in range(1, 11)]
-    runs, other = tmp_path / f"session_2025-01-01_10-00-00_123456_{os.getpid()}", tmp_path / "notes"
+    ended = [tmp_path / f"session_2026-01-{day:02}_10-00-00_123456_1" for day in range(1, 11)]
+    runs, other = tmp_path / "session_2025-01-01_10-00-00_123456_1", tmp_path / "notes"
     for folder in (*ended, runs, other):
         (folder / "logs").mkdir(parents=True)
+        (folder / "logs" / "raylet.out").touch()
+        for path in (folder / "logs" / "raylet.out", folder / "logs", folder):
+            os.utime(path, (0, 0))
+    os.utime(runs / "logs" / "raylet.out")
     (tmp_path / "session_latest").symlink_to(ended[-1])
     remove_old_sessions(tmp_path)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from service.signals import CLEANING_UP_S, UntilReady, ending_signals, stop_on_signals
+from service.signals import CLEANING_UP_S, Stop, UntilReady, ending_signals
 
 SIGNALLED_WHEN_FREED = """
 import os, signal
@@ -73,8 +73,9 @@ def test_impatient_signals_do_not_break_off_what_cleans_up(is_ready: bool, monke
     now = 100.0
     monkeypatch.setattr("service.signals.time.monotonic", lambda: now)
     if is_ready:
-        stop_on_signals()
+        stop = Stop()
         signal.raise_signal(signal.SIGINT)
+        assert stop.wait(0)
     else:
         UntilReady()
     with pytest.raises(SystemExit):
@@ -82,6 +83,10 @@ def test_impatient_signals_do_not_break_off_what_cleans_up(is_ready: bool, monke
     for _ in range(3):
         signal.raise_signal(signal.SIGINT)
 
+    if is_ready:
+        now += CLEANING_UP_S
+        stop.clean_up()  # as when it shuts down by itself
+        signal.raise_signal(signal.SIGINT)
     now += CLEANING_UP_S  # it hangs
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGINT)

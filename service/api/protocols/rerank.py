@@ -39,12 +39,14 @@ class _Rerank(NullsLeftOut):
     max_tokens_per_doc: int | None = Field(
         None, ge=1, le=MAX_INT32, description="documents are cut at the model's own length, so at least that"
     )
-    max_chunks_per_doc: NotDone = None
-    max_doc_length: NotDone = None
-    max_query_length: NotDone = None
-    rank_fields: NotDone = None
+    max_doc_length: int | None = Field(None, ge=1, le=MAX_INT32, description="another name of it")
+    max_query_length: int | None = Field(None, ge=1, le=MAX_INT32, description="the same of the query")
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=-1, le=MAX_INT32, description="the same in vLLM's words; -1: the model's own length"
+    )
+    max_chunks_per_doc: Literal[1] | None = None
+    rank_fields: list[Literal["text"]] | None = Field(None, max_length=1)
     raw_scores: NotDone = None
-    truncate_prompt_tokens: NotDone = None
 
 
 class JinaRerankRequest(_Rerank):
@@ -132,10 +134,12 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
 
 def _check_length(calls: Calls, request: _Rerank) -> None:
     """Refuse documents that are to be cut shorter than the model cuts them."""
-    wanted, limit = request.max_tokens_per_doc, calls.find(request.model, "rerank").manifest.limits.max_input_tokens
-    if wanted is not None and wanted < limit:
-        raise InvalidRequest(
-            f"max_tokens_per_doc is {wanted}; documents are cut where they are too long for the model, whose limit is "
-            f"{limit} tokens; send {limit} or more, or leave it out",
-            "max_tokens_per_doc",
-        )
+    limit = calls.find(request.model, "rerank").manifest.limits.max_input_tokens
+    for name in ("max_tokens_per_doc", "max_doc_length", "max_query_length", "truncate_prompt_tokens"):
+        wanted = getattr(request, name)
+        if wanted is not None and 0 <= wanted < limit:
+            raise InvalidRequest(
+                f"{name} is {wanted}; texts are cut where they are too long for the model, whose limit is {limit} "
+                f"tokens; send {limit} or more, or leave it out",
+                name,
+            )

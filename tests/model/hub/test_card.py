@@ -15,6 +15,7 @@ from model.hub.card import read_licence
         ("license: other\nlicense_name: llama3.2", "llama3.2"),
         ("license: other", "other"),
         ("license: no\nlanguage: en", "not stated"),
+        ("license: mit\ntags: [a]\ntags: [b]", "mit"),  # as cards are often broken
         ("tags: [x", "not stated"),
         ("just text", "not stated"),
     ],

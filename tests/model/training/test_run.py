@@ -25,7 +25,8 @@ def content_of(folder: Path) -> dict[str, bytes]:
         ({"config.json": '{"model_type": "bert"}', "tokenizer.json": "{}", "log.jsonl": "{}"}, "config.json"),
         ({"config.json": "{", "tokenizer.json": "{}"}, "config.json"),
         ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, "tokenizer_config.json"),
-        ({"model.safetensors": "", "figures.json": "{}"}, "model.safetensors"),
+        ({"model.safetensors": "", "tokenizer.json": "{}"}, "model.safetensors"),
+        ({"figures.json": "{}", "tokenizer.json": "{}"}, "figures.json"),
     ],
 )
 def test_a_folder_with_others_files_is_left_as_it_is(others: dict[str, str], first: str, tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_a_folder_with_others_files_is_left_as_it_is(others: dict[str, str], fir
         (tmp_path / name).write_text(content)
     before = content_of(tmp_path)
 
-    with pytest.raises(RunError, match=f"there is {first}, which is no training run's, .* train into a folder that"):
+    with pytest.raises(RunError, match=f"there is {first}, which is no training run's .* train into an empty folder"):
         run("finetune-classify-spam", tmp_path)
     assert content_of(tmp_path) == before
 
@@ -57,12 +58,20 @@ def test_a_run_interrupted_before_its_first_checkpoint_begins_anew_beside_its_ou
         patched.setattr(Training, "save", interrupted)
         run("finetune-classify-spam", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.json"}
-    for name in ("train.log", "nohup.out", "checkpoint.partial", ".gitkeep"):
+    for name in ("train.log", "nohup.out", "slurm-1.err", "README.md", "checkpoint.partial", ".gitkeep"):
         (tmp_path / name).write_text("")
     (tmp_path / "lost+found").mkdir()
 
     run("finetune-classify-spam", tmp_path)
     assert json.loads((tmp_path / "figures.json").read_text())["step"] > 0
+
+
+def test_a_run_killed_while_it_described_itself_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    (tmp_path / "tokenizer.json").write_text("{}")
+
+    run("finetune-classify-spam", tmp_path)
+    assert (tmp_path / "best.pt").exists()
 
 
 def test_weights_out_of_reach_are_not_called_damaged(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ async def test_the_images_of_a_request_share_the_bound_of_pixels(open_client: Op
     assert five.status_code == 413 and "more than 4,000 pixels" in five.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("field", ["multi_label", "windows", "truncate"])
+@pytest.mark.parametrize("field", ["multi_label", "windows"])
 async def test_what_is_for_texts_is_refused_of_images(open_client: OpenClient, field: str) -> None:
     async with open_client("fashion") as client:
         answer = await client.post("/classify", json={"input": encoded(png()), field: True})

@@ -89,6 +89,21 @@ def test_a_newcomer_does_not_wait_for_the_long_prompts_that_came_before_it(other
     assert list(dict.fromkeys(begun)) == [each for each in long if each in begun]  # each in its turn
 
 
+def test_a_newcomer_of_several_prefills_comes_before_a_prompt_that_has_more_left() -> None:
+    scheduler = make_scheduler(prefill_tokens=16, max_blocks=64)
+    scheduler.add(known := make_sequence(prompt=65, max_tokens=1))
+    while not known.is_prefilled:
+        advance(scheduler)
+    scheduler.add(long := make_sequence(prompt=900))
+    advance(scheduler)
+    scheduler.add(shorter := make_sequence(prompt=40))
+    scheduler.add(continued := make_sequence(prompt=66))  # of which the first's blocks are known
+    while not (shorter.is_prefilled and continued.is_prefilled):
+        advance(scheduler)
+
+    assert not long.is_prefilled and long.computed < 200
+
+
 def test_who_asks_the_same_while_it_is_computed_has_all_of_it_in_a_slot_of_its_own() -> None:
     scheduler = make_scheduler(max_blocks=32, prefill_tokens=32)
     first, again = make_sequence(prompt=200), make_sequence(prompt=200)

@@ -52,6 +52,9 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
         ("Ask\njohn.doe@example.com.\nSoon.", ["Ask", "\njohn.doe@example.com.\n", "Soon."]),
         ("```python\nGo.", ["", "```python\n", "Go."]),
         ("See www.example.com now.", ["See www.example.com now."]),
+        ("https://example.comは便利なサイトです", ["https://example.comは便利なサイトです"]),
+        ("请发送电子邮件至support@example.com", ["请发送电子邮件至support@example.com"]),
+        ("- https://example.com/a\n* www.example.com", ["", "- https://example.com/a\n* www.example.com", ""]),
         (
             "> > Is it so?\n- [x] Buy milk\n3) Go",
             ["", "&gt; &gt; ", "Is it so?", "\n- [x] ", "Buy milk", "\n3) ", "Go"],
@@ -69,6 +72,15 @@ def test_sentences_without_a_letter_stay_as_they_are(text: str, kept: list[str])
     assert places == [
         len("".join(found[:place]).replace("&lt;", "<").replace("&gt;", ">")) for place in range(len(found))
     ]
+
+
+@pytest.mark.parametrize(
+    ("gap", "markers"), [("<p>", 1), ("<br/>\n", 1), ('<li class="a">', 1), ("<b>", 0), ("<px>", 0), (" ", 0)]
+)
+def test_a_line_of_a_page_begins_behind_a_tag_that_begins_a_block(gap: str, markers: int) -> None:
+    found, _ = without_words_kept(["Hello.", gap, "- Buy milk"], [0, 6, 6 + len(gap)])
+
+    assert found == ["Hello.", f"{gap}{'- ' * markers}", "Buy milk" if markers else "- Buy milk"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +169,7 @@ def test_lines_without_words_hardly_count() -> None:
         ("one two three four", ["one two", "three four"]),
         ("漢字漢字漢字漢字漢字、漢字漢字漢字", ["漢字漢字漢字漢字漢字、", "漢字漢字漢字"]),
         ("e\u0301" * 8, ["e\u0301" * 4, "e\u0301" * 4]),
+        ("e" + "\u0301" * 27, ["e" + "\u0301" * 13, "\u0301" * 14]),  # of no letter that anybody writes
     ],
 )
 def test_a_sentence_is_cut_in_the_middle_where_it_hurts_least(sentence: str, parts: list[str]) -> None:

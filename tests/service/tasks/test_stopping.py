@@ -41,9 +41,13 @@ def test_only_what_may_become_a_stop_is_held_back() -> None:
 def test_a_beam_has_a_stop_text_from_the_token_on_that_completes_it(stories: TinyPackage, stop: str) -> None:
     text = "Once the dog was good: été 😀! And\n\nred."
     ids = stories.tokenizer.encode(text, adds_special=False).ids
-    ends = ends_text(stories.tokenizer, [stop, ""])
-    assert ends is not None and ends_text(stories.tokenizer, [""]) is None
+    prompt, *ids = ids
+    ends = ends_text(stories.tokenizer, [stop, ""], [prompt])
+    assert ends is not None and ends_text(stories.tokenizer, [""], [prompt]) is None
 
-    has_it = [stop in stories.tokenizer.decode(ids[: place + 1]) for place in range(len(ids))]
-    first = has_it.index(True)
-    assert [ends(ids[:place], ids[place]) for place in range(first + 1)] == [*[False] * first, True]
+    begun = len(stories.tokenizer.decode([prompt]))
+    texts = [stories.tokenizer.decode([prompt, *ids[: place + 1]])[begun:] for place in range(len(ids))]
+    first = [stop in text for text in texts].index(True)
+    *before, shown = [ends(ids[:place], ids[place]) for place in range(first + 1)]
+    assert not any(before) and isinstance(shown, tuple)
+    assert texts[first].split(stop)[0].endswith(str(shown[-1]))

@@ -76,7 +76,7 @@ class LabelParameters(_Open):
     function_to_apply: Activation | None = None
     top_k: int | None = Field(None, ge=1, le=MAX_INT32)
     truncation: Cuts = Field(True, description="cut what is too long")
-    max_length: NotDone = None
+    max_length: int | None = Field(None, ge=1, le=MAX_INT32)
 
 
 class TextClassification(Body):
@@ -91,6 +91,7 @@ class ImageParameters(_Open):
 
     function_to_apply: Activation | None = None
     top_k: int | None = Field(None, ge=1, le=MAX_INT32)
+    candidate_labels: NotDone = None
 
 
 class Image(Body):
@@ -173,7 +174,7 @@ class FillParameters(_Open):
     top_k: int | None = Field(None, ge=1, le=100)
     targets: Text | Annotated[list[Text], Field(min_length=1, max_length=100, fail_fast=True)] | None = None
     truncation: Cuts = Field(False, description="cut what is too long")
-    max_length: NotDone = None
+    max_length: int | None = Field(None, ge=1, le=MAX_INT32)
 
     @model_validator(mode="before")
     @classmethod

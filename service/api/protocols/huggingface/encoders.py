@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from model.package import TaskName
 from service.api.calls import Calls
 from service.api.invalid import naming, native
 from service.api.protocols.huggingface.bodies import (
@@ -20,6 +21,7 @@ from service.api.protocols.huggingface.bodies import (
 )
 from service.api.protocols.tei import answering as tei
 from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest, side_of
+from service.errors import InvalidRequest
 from service.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -50,6 +52,7 @@ async def text_classification(calls: Calls, body: TextClassification) -> Any:
     texts = [[each.text, each.text_pair] if isinstance(each, TextPair) else each for each in inputs]
     parameters = body.parameters
     asked = given(top_k=parameters.top_k, activation=parameters.function_to_apply, truncate=parameters.truncation)
+    _check_length(calls, body, "classify")
     return map(_labels, (await _classified(calls, body.model, input=texts, **asked)).results)
 
 
@@ -73,6 +76,17 @@ async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -
         model = calls.find(body.model, "zero-shot").manifest.name
         results = (await _classified(calls, model, input=body.inputs, **asked)).results
     return _labels(results[0]) if isinstance(body.inputs, str) else map(_labels, results)
+
+
+def _check_length(calls: Calls, body: TextClassification | FillMask, kind: TaskName) -> None:
+    """Refuse texts that are to be cut shorter than the model cuts them."""
+    wanted, limit = body.parameters.max_length, calls.find(body.model, kind).manifest.limits.max_input_tokens
+    if body.parameters.truncation and wanted is not None and wanted < limit:
+        raise InvalidRequest(
+            f"max_length is {wanted}; texts are cut where they are too long for the model, whose limit is {limit} "
+            f"tokens; send {limit} or more, or leave it out",
+            "max_length",
+        )
 
 
 async def _classified(calls: Calls, model: str | None, **fields: Any) -> ClassifyResponse:
@@ -154,6 +168,7 @@ async def question_answering(calls: Calls, body: QuestionAnswering) -> Any:
 
 async def fill_mask(calls: Calls, body: FillMask) -> Any:
     """Return the candidates for a text's missing word, or for each of its words; of a list, for each text."""
+    _check_length(calls, body, "fill")
     targets = None if body.parameters.targets is None else as_list(body.parameters.targets)
     asked = native(
         FillRequest,

@@ -37,7 +37,6 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "moderation": (),
     "reasoning_effort": (),
-    "reasoning": ({"effort": "none"},),
     "enable_thinking": (),
     "thinking_budget": (),
     "verbosity": ("medium",),
@@ -57,7 +56,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "mirostat": (0,),
     "dry_multiplier": (0, 0.0),
     "xtc_probability": (0, 0.0),
-    "n_predict": (),
+    "n_predict": (-1,),
     "max_new_tokens": (),
     "logits_processors": (),
     "logprob_token_ids": (),
@@ -95,6 +94,12 @@ class OpenAIRequest(NullsLeftOut):
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
         sent = self.model_extra or {}
         unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
+        # Some clients send the names that all servers have for it.
+        if self.model_fields_set & {"max_tokens", "max_completion_tokens"}:
+            unused |= {"n_predict", "max_new_tokens"}
+        reasoning = sent.get("reasoning")
+        if isinstance(reasoning, dict) and not _is_among(reasoning.get("effort"), (None, *ASKS_NOTHING)):
+            raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
         for name, harmless in REFUSED.items():
             passed_over = harmless if name in EVEN_FALSE else (*harmless, *ASKS_NOTHING)
             if name in sent and name not in unused and not _is_among(sent[name], passed_over):

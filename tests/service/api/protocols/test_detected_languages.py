@@ -70,6 +70,11 @@ async def test_a_text_that_may_be_in_several_languages_of_which_none_is_translat
     assert first["confidence"] < 10
 
 
+@pytest.mark.parametrize("text", ["Shakira", "El Niño", "Leonardo da Vinci", "Reykjavík"])
+async def test_a_name_is_translated_whatever_language_it_looks_like(client: Client, text: str) -> None:
+    assert "translatedText" in await post(client, "/translate", q=text, target="sv")
+
+
 @pytest.mark.parametrize("text", ["", "  ", "12 345", "😀 !"])
 async def test_of_a_text_without_letters_no_language_is_told(client: Client, text: str) -> None:
     unknown = {"confidence": 0, "language": "auto"}

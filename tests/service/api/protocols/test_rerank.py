@@ -55,6 +55,14 @@ async def test_both_forms_have_the_cosines_of_an_embedding_model_as_they_are(ope
     assert refused.json()["detail"].startswith("documents has")
 
 
+async def test_what_asks_for_what_is_done_anyway_is_passed_over(client: Client) -> None:
+    body = {"query": "Who?", "documents": [{"text": "Dan."}, {"text": "The dog."}]}
+    asked = {"truncate_prompt_tokens": -1, "max_chunks_per_doc": 1, "rank_fields": ["text"], "max_doc_length": 9999}
+    for path in ("/v1/rerank", "/v2/rerank"):
+        plain, answer = [(await post(client, path, **body, **more))["results"] for more in ({}, asked)]
+        assert answer == plain
+
+
 async def test_documents_that_fit_alike_stay_in_their_order(client: Client) -> None:
     documents = [TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[1], TEXTS[0]]
     found = (await post(client, "/rerank", query="the dog", documents=documents))["results"]
@@ -80,7 +88,9 @@ async def test_documents_that_are_too_long_are_cut(client: Client) -> None:
         ("/v1/rerank", {"documents": []}, 422, "documents is empty"),
         ("/v1/rerank", {"documents": ["x"], "top_n": 0}, 422, "top_n: "),
         ("/v1/rerank", {"documents": ["x"], "max_tokens_per_doc": 5}, 422, "send 64 or more"),
-        ("/v1/rerank", {"documents": ["x"], "max_query_length": 5}, 422, "max_query_length: this is not done here"),
+        ("/v1/rerank", {"documents": ["x"], "max_query_length": 5}, 422, "max_query_length is 5; texts are cut"),
+        ("/v1/rerank", {"documents": ["x"], "raw_scores": True}, 422, "raw_scores: this is not done here"),
+        ("/v2/rerank", {"documents": ["x"], "max_chunks_per_doc": 3}, 400, "max_chunks_per_doc: "),
         ("/v1/rerank", {"documents": ["x"], "model": "nobody"}, 404, "there is no model 'nobody'"),
         ("/v2/rerank", {"documents": ["x"] * 257}, 413, "the limit is 256"),
         ("/v2/rerank", {"documents": ["x"], "max_tokens_per_doc": 63}, 400, "send 64 or more"),
