@@ -6,7 +6,8 @@ sequences never wait for more than one prefill, which is never more than the tok
 While many rows run, newcomers gather for a few decode steps: several prompts in one prefill take much less time than
 each in its own. A prompt of several prefills gives every other one to shorter ones, newcomers among them.
 
-The `WaitingQueue` decides whose turn it is, the `Room` who fits, and the `Shares` whose rows pause for a while.
+The `WaitingQueue` decides whose turn it is, the `Room` who fits, the `Shares` whose rows pause for a while, and the
+`Chunking` how much of each prompt comes next.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from service.engine.admission import three_quarters
-from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
+from service.engine.batch import Batch, Decode, Extent, Prefill, StepChoice
 from service.engine.beam_search import Candidates
+from service.engine.chunking import Chunking, remaining, shortest_of_clients
 from service.engine.drafting import MAX_DRAFT_ROWS, Costs
 from service.engine.isolation import ENDINGS, Failure
 from service.engine.kv_cache import Copy, KVBudget
 from service.engine.logprobs import SampledToken
-from service.engine.prefix_cache import BLOCK_TOKENS, Block, PrefixCache
+from service.engine.prefix_cache import PrefixCache
 from service.engine.room import Room, tokens_of
 from service.engine.sequence import Sampling, Search, Sequence
 from service.engine.shares import Shares
@@ -73,8 +75,7 @@ class Scheduler:
         self._stuck: set[frozenset[str]] = set()  # of some clients, for which there was none
         self._prefilling: list[Sequence] = []  # one slot each, and their width promised
         self._decoding: list[Sequence] = []
-        # Of newcomers whose prompt begins as a known one: the first of those alike, and the blocks to begin with.
-        self._restored: dict[Sequence, tuple[Sequence, list[Block]]] = {}
+        self._chunking = Chunking(limits.prefill_tokens, prefix_cache)
         self._slots = Slots(limits.max_slots)
         self._decodes = 0  # steps since the last prefill
         self._turns = 0  # that sequences have had
@@ -125,7 +126,7 @@ class Scheduler:
                 sequence.fail()
             self._waiting.remove(sequence)
         self._prefilling, self._decoding = [], []
-        self._restored.clear()
+        self._chunking.forget(all_of_them=True)
         self.prefix_cache.clear()
 
     def schedule(self) -> Batch | None:
@@ -143,8 +144,7 @@ class Scheduler:
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
-        if self._restored:
-            self._restored = {s: begun for s, begun in self._restored.items() if not s.is_aborted}
+        self._chunking.forget()
         copies = self._slots.lay_out(self._decoding, slots_of(self._prefilling))
         if len(self._clients) < 2:
             return self._next(self._clients, copies)
@@ -163,10 +163,8 @@ class Scheduler:
                 self._admit_if_possible(clients)
             if prefilling := self._of(clients, self._prefilling):
                 self._decodes = 0
-                chunks = self._chunks(sorted(prefilling, key=_remaining) if self._gives_way else prefilling)
-                self._gives_way = not self._gives_way and any(
-                    _remaining(each.sequence) > each.tokens for each in chunks
-                )
+                chunks = self._chunking.of(sorted(prefilling, key=remaining) if self._gives_way else prefilling)
+                self._gives_way = not self._gives_way and any(remaining(each.sequence) > each.tokens for each in chunks)
                 lengths = [chunk.sequence.computed + chunk.tokens for chunk in chunks]
                 return Prefill(chunks, copies, self._extent(copies, lengths))
         if not decoding:
@@ -334,7 +332,7 @@ class Scheduler:
             self._slots.assign(sequence, slot)
         self._prefilling += admitted
         for group in groups:
-            self._restore(group)
+            self._chunking.restore(group)
         return bool(admitted)
 
     def _with_room(self, clients: Set[str]) -> Iterator[Sequence]:
@@ -344,69 +342,17 @@ class Scheduler:
         # looked at, or it would take milliseconds a step.
         most_refused, passed_over = REFUSED_PER_SLOT * self.limits.max_slots, 0
         # Where one of a client's long prompts gives way to shorter ones, another as long of the same would take that.
-        shortest = self._shortest_of_clients() if self._gives_way else {}
+        shortest = shortest_of_clients(self._prefilling) if self._gives_way else {}
         last = self._shares.ahead_among(self._waiting.clients & clients) if len(self._clients) > 1 else frozenset()
         for sequence in self._waiting.in_turn(clients, last):
             if room.is_used_up or room.refused + passed_over > most_refused:
                 return
-            if self._is_as_long(sequence, shortest.get(sequence.permit.client)):
+            if self._chunking.is_as_long(sequence, shortest.get(sequence.permit.client)):
                 passed_over += 1
                 continue
             if room.fits_or_claims(sequence):
                 yield sequence
                 room.take(sequence)
-
-    def _shortest_of_clients(self) -> dict[str, int]:
-        """Return how many tokens are left of the shortest prompt in prefill of each client."""
-        left: dict[str, int] = {}
-        for sequence in self._prefilling:
-            client = sequence.permit.client
-            left[client] = min(_remaining(sequence), left.get(client, _remaining(sequence)))
-        return left
-
-    def _is_as_long(self, sequence: Sequence, other: int | None) -> bool:
-        """Whether a prompt takes several prefills, and has no less to compute than `other` tokens."""
-        if other is None or sequence.input_tokens <= self.limits.prefill_tokens or sequence.input_tokens < other:
-            return False
-        known = 0 if sequence.source_ids is not None else self.prefix_cache.known_tokens(sequence.prefilled_ids)
-        return sequence.input_tokens - known > max(other, self.limits.prefill_tokens)
-
-    def _restore(self, group: list[Sequence]) -> None:
-        """Begin behind what the prefix cache knows of a prompt."""
-        first = group[0]
-        if first.wants_prompt_logprobs or first.source_ids is not None:
-            return
-        blocks = self.prefix_cache.match(first.prefilled_ids)
-        for sequence in group if blocks else []:
-            self._restored[sequence] = first, blocks
-            sequence.computed = len(blocks) * BLOCK_TOKENS
-
-    def _chunks(self, prefilling: abc.Sequence[Sequence]) -> list[Chunk]:
-        """Give prompts their next chunks, as many as fit the budget; one that is longer is alone, with its sharers."""
-        leaders: dict[object, Chunk] = {}
-        longest = 0
-        for sequence in prefilling:
-            # Where blocks are still to be put into the slot, it has nothing of what another's has that came as far.
-            begins_with, blocks = self._restored.get(sequence, (None, []))
-            key = (sequence.identity, sequence.computed, begins_with)
-            if key in leaders:
-                leaders[key].sharers.append(sequence)
-            else:
-                tokens = self._chunk_tokens(sequence)
-                longest = max(longest, tokens, len(sequence.source_ids or ()))
-                if leaders and (len(leaders) + 1) * longest > self.limits.prefill_tokens:
-                    break
-                stop = sequence.computed + tokens
-                is_plain = sequence.source_ids is None
-                stored = self.prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
-                leaders[key] = Chunk(sequence, tokens, blocks, stored)
-            self._restored.pop(sequence, None)
-        return list(leaders.values())
-
-    def _chunk_tokens(self, sequence: Sequence) -> int:
-        """Return how much of a prompt comes next. No single token is left for the last chunk (see `PrefixCache`)."""
-        remaining, budget = _remaining(sequence), self.limits.prefill_tokens
-        return budget - 1 if remaining == budget + 1 else min(remaining, budget)
 
 
 def _clients_of(sequences: abc.Sequence[Sequence]) -> set[str]:
@@ -419,8 +365,3 @@ def _rows_if_few(sequences: abc.Sequence[Sequence]) -> int:
         return 0
     rows = len(slots_of(sequences))
     return rows if rows <= MAX_DRAFT_ROWS else 0
-
-
-def _remaining(sequence: Sequence) -> int:
-    """Return how many tokens of a prompt are still to be computed before it decodes."""
-    return len(sequence.prompt_ids) - 1 - sequence.computed
