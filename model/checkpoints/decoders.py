@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.family import OUTPUTS, Family, HFConfig, Names, Parts, norms_and_biases, targets_of
 from model.checkpoints.fields import unsupported
-from model.checkpoints.heads import HEADLESS, head_kind, is_bare, num_labels
+from model.checkpoints.heads import HEADLESS, OF_DECODERS, head_kind, is_bare, num_labels
 from model.config import HeadConfig, HeadKind, TransformerConfig
 
 WORDS: Names = dict.fromkeys(("lm_head.weight", "embed_out.weight"), "head.output.weight")  # the latter in GPT-NeoX
@@ -23,7 +23,7 @@ UNUSED: Mapping[HeadKind, frozenset[str]] = dict.fromkeys(("classify", "tag", "e
 
 def decoder_head(config: HFConfig) -> HeadConfig:
     """Return the head that a decoder's checkpoint has; of none that it names, words."""
-    kind = head_kind(config, HEADS) if config.get("architectures") else "words"
+    kind = head_kind(config, HEADS, OF_DECODERS) if config.get("architectures") else "words"
     tied = config["tie_word_embeddings"]  # which means nothing to other heads
     if kind == "words":
         return HeadConfig(tied=tied)
@@ -54,7 +54,7 @@ def check_writer(family: Family, config: TransformerConfig, tensors: Collection[
     has_output = any(not OUTPUTS.isdisjoint(targets_of(words, name)) for name in tensors)
     if has_output or (config.head.tied and any(name.startswith(family.prefixes) for name in tensors)):
         return
-    otherwise = "if it writes texts, name its class for that, as GPT2LMHeadModel, in a copy, and import the copy"
+    otherwise = "if it writes texts, name a class that ends in ForCausalLM in a copy, and import the copy"
     raise CheckpointError(unsupported("architectures", [named], f"{HEADLESS}; {otherwise}"))
 
 

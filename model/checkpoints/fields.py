@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from model.checked import ConfigError
 from model.checkpoints.errors import CheckpointError
 from model.checkpoints.files import CONFIG_FILE
 from model.checkpoints.output_fields import OF_OUTPUTS
@@ -47,7 +50,6 @@ UNKNOWN = (
     "this field is not known, and may change the answers; if they are right without it, delete it in a copy of the "
     "folder, and import the copy"
 )
-NOTHING: tuple[object, ...] = (None, False, "", [], {})  # values that ask for nothing, of fields that nobody knows
 
 
 # No model has so many layers, and lists of them are made before any weights are asked for.
@@ -93,8 +95,13 @@ class Fields(Mapping[str, Any]):
                     f"{self._file}: {name}: its weights are quantized ({method}); import the checkpoint that it was "
                     "made of, which can be given 8 or 4 bits here"
                 )
-            elif value not in NOTHING:
+            elif not asks_for_nothing(value):
                 raise CheckpointError(unsupported(name, value, UNKNOWN, self._file))
+
+
+def asks_for_nothing(value: object) -> bool:
+    """Tell whether a field that nobody knows may have a value; 0 is one, though equal to False."""
+    return value is None or value is False or value in ("", [], {})
 
 
 def either(config: Mapping[str, Any], old: str, name: str, otherwise: Any = None) -> Any:
@@ -111,3 +118,27 @@ def either(config: Mapping[str, Any], old: str, name: str, otherwise: Any = None
 def unsupported(name: str, value: object, why: str, file: str = CONFIG_FILE) -> str:
     """Return the sentence that refuses a field's value."""
     return f"{file}: {name} is {reprlib.repr(value)}; {why}"
+
+
+@contextmanager
+def config_errors(folder: Path) -> Iterator[None]:
+    """Raise `CheckpointError` for what fields that are missing or wrong make others raise."""
+    try:
+        yield
+    except KeyError as error:
+        raise CheckpointError(f"{folder}: {CONFIG_FILE} has no {error}") from None
+    except ConfigError as error:
+        raise CheckpointError(f"{folder}: {CONFIG_FILE}: {error}") from None
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder}: {CONFIG_FILE}: a field has a value that it cannot have: {error}") from None
+
+
+@contextmanager
+def with_folder(folder: Path) -> Iterator[None]:
+    """Put the folder before what `unsupported` says of its config.json."""
+    try:
+        yield
+    except CheckpointError as error:
+        if not str(error).startswith(CONFIG_FILE):
+            raise
+        raise CheckpointError(f"{folder}: {error}") from error.__cause__

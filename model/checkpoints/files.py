@@ -38,17 +38,20 @@ class WeightFormat:
         """
         if (folder / self.single).is_file() or not (folder / self.index).is_file():
             return [self.single]
-        index = read_json(folder / self.index)
-        places = index.get("weight_map")
-        if not isinstance(places, dict) or not places:
-            raise CheckpointError(f"{folder / self.index}: there is no weight_map; get the file again")
-        names = sorted({str(name) for name in places.values()})
+        names = sorted({str(name) for name in self.places(folder).values()})
         for name in names:
             if Path(name).name != name:
                 raise CheckpointError(f"{folder / self.index}: {name!r} is not the name of a file beside it")
             if Path(name).suffix != Path(self.single).suffix:  # a pickle is no part of what needs no trust
                 raise CheckpointError(f"{folder / self.index}: {name!r} is no {Path(self.single).suffix} file")
         return names
+
+    def places(self, folder: Path) -> dict[str, Any]:
+        """Return the part that each tensor is in, as the index has it; raises `CheckpointError` if it is broken."""
+        places = read_json(folder / self.index).get("weight_map")
+        if not isinstance(places, dict) or not places:
+            raise CheckpointError(f"{folder / self.index}: there is no weight_map; get the file again")
+        return places
 
 
 @dataclass(frozen=True)

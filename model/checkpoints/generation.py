@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from model.checkpoints.chat_templates import read_chat_template
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.fields import NOTHING
+from model.checkpoints.fields import asks_for_nothing
 from model.checkpoints.files import CONFIG_FILE, major_version, read_json
 from model.checkpoints.output_fields import (
     DEFAULT_MAX_LENGTH,
@@ -184,7 +184,7 @@ def _read(stated: _Stated, *, is_encoder_decoder: bool) -> Generation:
         if name in ONLY and value not in (*ONLY[name], [], {}) and (draws or name not in OF_DRAWN):
             allowed = "".join(f"; only {only!r} is" for only in ONLY[name])
             raise CheckpointError(f"{stated.place(name)} is {value!r}, which is not supported{allowed}")
-        if name not in OF_OUTPUTS and value not in NOTHING:
+        if name not in OF_OUTPUTS and not asks_for_nothing(value):
             raise CheckpointError(
                 f"{stated.place(name)} is {value!r}, and what it means is not known; "
                 "if the answers are right without it, delete it in a copy of the folder, and import the copy"

@@ -27,6 +27,8 @@ OF_TEXTS: Mapping[str, HeadKind] = {
     "LMHeadModel": "words",
     VECTORS: "embed",
 }
+# Some files of decoders were cut out of models that also see, and name the class of the whole.
+OF_DECODERS: Mapping[str, HeadKind] = {**OF_TEXTS, "ForConditionalGeneration": "words"}
 OF_IMAGES: Mapping[str, HeadKind] = {
     "ForImageClassification": "classify",
     "ForImageClassificationWithTeacher": "classify",

@@ -21,7 +21,7 @@ from model.checkpoints.family import (
     with_prefix,
 )
 from model.checkpoints.fields import field_names, unsupported
-from model.checkpoints.heads import head_kind, num_labels
+from model.checkpoints.heads import OF_DECODERS, head_kind, num_labels
 from model.checkpoints.rope import layers_with_window, rotary_positions
 from model.config import (
     AttentionConfig,
@@ -91,7 +91,7 @@ def _head(config: HFConfig) -> HeadConfig:
 
 
 def _decoder_head(config: HFConfig) -> HeadConfig:
-    kind = head_kind(config, DECODER_HEADS)
+    kind = head_kind(config, DECODER_HEADS, OF_DECODERS)
     words = _words(config, kind)
     if kind in {"embed", "words"}:
         return HeadConfig("embed", pooling="last") if kind == "embed" else words

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from model.architectures import Transformer
 from model.card import Card, Tokens
-from model.checked import ConfigError
 from model.checkpoints.adapted import open_joined
 from model.checkpoints.albert import ALBERT
 from model.checkpoints.bart import BART, MBART
@@ -28,7 +27,8 @@ from model.checkpoints.errors import CheckpointError, broken_values
 from model.checkpoints.eurobert import EUROBERT
 from model.checkpoints.exaone import EXAONE4
 from model.checkpoints.family import Family, HFConfig, load
-from model.checkpoints.files import CONFIG_FILE, SMALL_100, read_config
+from model.checkpoints.fields import config_errors, with_folder
+from model.checkpoints.files import SMALL_100, read_config
 from model.checkpoints.gemma import GEMMA3, GEMMA3_ENCODER
 from model.checkpoints.generation import OutputSettings, read_output_settings
 from model.checkpoints.gpt2 import GPT2
@@ -65,6 +65,7 @@ from model.checkpoints.texts import card_of_reader, dense_weights, tokens_of_rea
 from model.checkpoints.tokenizer import fitting, read_tokenizer, without_ends, write_tokenizer
 from model.checkpoints.tokenizer.files import TokenizerFiles
 from model.checkpoints.vit import DEIT, VIT
+from model.checkpoints.weights import stated_names
 from model.config import Architecture, HeadConfig, TransformerConfig
 
 FAMILIES: dict[str, Family] = {  # by `model_type`
@@ -150,7 +151,7 @@ def stated_config(folder: Path) -> TransformerConfig:
     matrix is the model's own; `read_checkpoint` asks the numbers. Models without a head have the same sizes however
     their vectors are made.
     """
-    with broken_values(folder):
+    with _errors(folder):
         described = _described(folder, "mean" if _is_open(folder) else None)
         made, is_own = described.made, described.config.get("tie_word_embeddings") is False
         if made.head.kind == "words":
@@ -177,11 +178,11 @@ def read_checkpoint(
     `pooling` makes vectors of hidden states, where no files of sentence-transformers say how.
     `scratch` is a folder for a tokenizer that must be made; it has to stay until that is copied.
     """
-    with broken_values(folder):
+    with _errors(folder):
         described = _described(folder, pooling)
         tokens, card = _tokens_and_card(folder, described, name, licence, languages, scratch)
     with (
-        broken_values(folder),
+        _errors(folder),
         open_joined(folder, described.family, described.made, allow_pickle=allow_pickle) as tensors,
         dense_weights(described.layout, allow_pickle=allow_pickle) as dense,
     ):
@@ -196,8 +197,12 @@ def check_description(
     folder: Path, languages: tuple[str, str] | None = None, pooling: PoolingMode | None = None
 ) -> None:
     """Raise `CheckpointError` for what `read_checkpoint` refuses, as far as it shows without weights."""
-    with TemporaryDirectory() as scratch, broken_values(folder):
-        _tokens_and_card(folder, _described(folder, pooling), "checked", "", languages, Path(scratch))
+    with TemporaryDirectory() as scratch, _errors(folder):
+        described = _described(folder, pooling)
+        _tokens_and_card(folder, described, "checked", "", languages, Path(scratch))
+        names = stated_names(folder) if described.bare is not None else None
+        if described.bare is not None and names is not None:
+            check_writer(described.family, described.made, names, described.bare)
 
 
 def _is_open(folder: Path) -> bool:
@@ -236,7 +241,7 @@ def _described(folder: Path, pooling: PoolingMode | None = None) -> _Described:
         name = config.get("model_type")
         raise CheckpointError(f"{folder}: the family {name!r} is not supported; one of {', '.join(FAMILIES)} is")
     config = {**config, "model_type": OTHER_NAMES.get(config["model_type"], config["model_type"])}
-    with _config_errors(folder):
+    with config_errors(folder):
         if pooling is not None and "embed" not in family.heads:
             raise CheckpointError(f"{folder}: a {config['model_type']} makes no vectors; leave pooling out")
         score, words = read_logit_score(folder), None
@@ -382,14 +387,7 @@ def _tokens_of_outputs(file: Path, settings: OutputSettings, *, ends_sources: bo
 
 
 @contextmanager
-def _config_errors(folder: Path) -> Iterator[None]:
-    try:
+def _errors(folder: Path) -> Iterator[None]:
+    """Name the folder in what is wrong with one of its values."""
+    with with_folder(folder), broken_values(folder):
         yield
-    except KeyError as error:
-        raise CheckpointError(f"{folder}: config.json has no {error}") from None
-    except ConfigError as error:
-        raise CheckpointError(f"{folder}: config.json: {error}") from None
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder}: {error}" if str(error).startswith(CONFIG_FILE) else str(error)) from None
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder}: config.json: a field has a value that it cannot have: {error}") from None

@@ -17,7 +17,7 @@ from model.checkpoints.family import HFConfig
 from model.checkpoints.fields import unsupported
 from model.checkpoints.files import major_version
 from model.checkpoints.heads import FILLING, VECTORS, has_head, purpose_of
-from model.checkpoints.roberta import ROBERTAS
+from model.checkpoints.roberta import PADDING, ROBERTAS
 from model.checkpoints.sentence import (
     POOLINGS,
     Dense,
@@ -40,6 +40,7 @@ WITHOUT_TYPES = frozenset(
     ]
 )
 CROSS_ENCODER = "sentence_transformers"  # the field of config.json in which its library wrote of one before
+UNKNOWN_WORDS = "𓀀 ᚠ qzxjkv"  # which only tokenizers of bytes have tokens for
 NO_LIMIT = 1_000_000  # what tokenizers state that know no longest text: far more
 
 
@@ -149,9 +150,7 @@ def tokens_of_reader(
     pad = config.get("pad_token_id")
     if pad is not None and not (isinstance(pad, int) and pad >= 0):
         raise CheckpointError(unsupported("pad_token_id", pad, "it must be one id"))
-    if config["model_type"] in ROBERTAS and pad in tokenizer.encode("a", "a").ids:
-        why = "the tokenizer puts this token around texts, and padding has no position of its own in them"
-        raise CheckpointError(unsupported("pad_token_id", pad, why))
+    _check_positions(tokenizer, config)
     # A decoder's head reads the last token that is no padding, which a text itself may end with.
     skips_last_pads = False
     if pad is not None and made.architecture == "decoder" and made.head.kind == "classify":
@@ -160,6 +159,27 @@ def tokens_of_reader(
     masks = [tokenizer.token_to_id(name) for name in ([mask] if mask else ["[MASK]", "<mask>"])]
     special_ids = SpecialIds(pad=pad or 0, mask=next((mask for mask in masks if mask is not None), None))
     return Tokens(file, special_ids, skips_last_pads=skips_last_pads)
+
+
+def _check_positions(tokenizer: Tokenizer, config: HFConfig) -> None:
+    """Raise `CheckpointError` where texts have a token to which transformers gives the position of padding."""
+    kind = config["model_type"]
+    if kind == "mpnet":
+        name, value, pad = "model_type", kind, PADDING  # whatever its file says
+    elif kind in ROBERTAS:
+        name, value = "pad_token_id", config.get("pad_token_id", PADDING)
+        pad = value
+    else:
+        return
+    if pad in tokenizer.encode("", "").ids:
+        use = "the tokenizer puts it around texts"
+    elif pad in tokenizer.encode(UNKNOWN_WORDS, add_special_tokens=False).ids:
+        use = "the tokenizer puts it where it does not know a word"
+    else:
+        return
+    raise CheckpointError(
+        unsupported(name, value, f"token {pad} is its padding, without a position of its own, but {use}")
+    )
 
 
 def _reads_types(files: TokenizerFiles, config: HFConfig) -> bool:

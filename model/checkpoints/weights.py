@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.checkpoints.errors import CheckpointError
-from model.checkpoints.files import refuse_pointer, weight_files
+from model.checkpoints.files import MODEL, refuse_pointer, weight_files
 
 
 @contextmanager
@@ -22,6 +22,17 @@ def open_weights(folder: Path, *, allow_pickle: bool = False) -> Iterator[Mappin
     paths = weight_files(folder, allow_pickle=allow_pickle)
     with ExitStack() as stack:
         yield _Tensors([_open(path, stack) for path in paths])
+
+
+def stated_names(folder: Path) -> Collection[str] | None:
+    """Return the names of a model's tensors without reading these; None where neither a file nor an index has come.
+
+    Raises `CheckpointError` for what is broken.
+    """
+    if (folder / MODEL.safetensors.single).is_file():
+        with open_weights(folder) as tensors:
+            return list(tensors)
+    return MODEL.safetensors.places(folder).keys() if (folder / MODEL.safetensors.index).is_file() else None
 
 
 class _Tensors(Mapping[str, Tensor]):

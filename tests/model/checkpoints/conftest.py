@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tokenizers import Tokenizer
 
 from tests.model.checkpoints.parity import errors
 
@@ -78,6 +79,15 @@ def write_json(folder: Path, **files: Any) -> None:
     """Write JSON files by their names without the ending."""
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def with_padding_second(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a WordPiece tokenizer whose padding has the id 1, as RoBERTa's and MPNet's, and whose unknown token 0."""
+    content = json.loads(tokenizer.to_str())
+    content["model"]["vocab"] |= {"[PAD]": 1, "[UNK]": 0}
+    for token in content["added_tokens"]:
+        token["id"] = content["model"]["vocab"][token["content"]]
+    return Tokenizer.from_str(json.dumps(content))
 
 
 def vocabulary_of(*models: SentencePieceProcessor, first: tuple[str, ...]) -> dict[str, int]:

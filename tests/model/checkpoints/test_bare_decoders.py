@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from model.checkpoints.read import check_description, read_checkpoint, stated_co
 from tests.model.checkpoints.conftest import change
 from tests.model.checkpoints.parity import assert_equal
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 IDS = torch.arange(3, 30)[None]
 
 
@@ -62,3 +63,25 @@ def test_a_bare_decoder_that_may_be_for_vectors_alone_is_refused_with_both_ways_
     read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path)
     change(folder / "config.json", architectures=["GPT2Model"])
     read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path, pooling="mean")
+
+
+def test_a_bare_decoder_is_refused_before_its_weights_come_where_their_names_are_here(
+    folder: Path, tmp_path: Path
+) -> None:
+    change(folder / "config.json", architectures=["GPT2Model"])
+    check_description(folder)
+
+    transformers.AutoModel.from_pretrained(folder).save_pretrained(folder)
+    refused = rf"^{folder}: config\.json: architectures is \['GPT2Model'\]; .* a class that ends in ForCausalLM"
+    with pytest.raises(CheckpointError, match=refused):
+        check_description(folder)
+    with pytest.raises(CheckpointError, match=refused):
+        read_checkpoint(folder, "tiny", "MIT", scratch=tmp_path)
+
+    names = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
+    check_description(folder)  # of which nothing is known yet
+    (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(names, "model-00001-of-00001.safetensors")}))
+    with pytest.raises(CheckpointError, match=refused):
+        check_description(folder)
+    check_description(folder, pooling="mean")

@@ -79,6 +79,23 @@ def test_a_text_has_the_vector_of_its_last_token() -> None:
     assert_equal(ours(ids, mask), expected[torch.arange(3), LENGTHS - 1])
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("family", "named", "saved_as"),
+    [
+        ("gemma3", "Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"),
+        ("qwen2", "Qwen2VLForConditionalGeneration", "Qwen2ForCausalLM"),
+        ("modernbert-decoder", "AnyForConditionalGeneration", "ModernBertDecoderForCausalLM"),
+    ],
+)
+def test_a_decoder_that_names_the_class_of_what_it_was_a_part_of_writes(family: str, named: str, saved_as: str) -> None:
+    theirs = loud_weights(getattr(transformers, saved_as)(random_config(family, 0, labels=2)))
+    ours = converted(theirs, architectures=[named])
+    ids = torch.arange(3, 27)[None]
+
+    assert_equal(ours(ids), theirs(input_ids=ids).logits)
+
+
 async def test_the_service_scores_texts_as_transformers_does(tmp_path: Path) -> None:
     config = transformers.Gemma3TextConfig(
         **{"vocab_size": 333, "hidden_size": 28, "intermediate_size": 40, "num_hidden_layers": 2, "head_dim": 10},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from model.checkpoints.errors import CheckpointError
@@ -17,10 +19,10 @@ from model.checkpoints.read import check_description, read_checkpoint
 from model.checkpoints.tokenizer import read_tokenizer
 from model.export.export import export_package
 from model.package.manifest import TOKENIZER_FILE
-from model.training.tokenizers import train_wordpiece
+from model.training.tokenizers import train_bpe, train_wordpiece
 from service.engine.inputs import TextInput
 from tests.conftest import TEXTS, TinyPackage
-from tests.model.checkpoints.conftest import change
+from tests.model.checkpoints.conftest import with_padding_second
 from tests.model.checkpoints.parity import TOLERANCE, error_of, loud_weights
 from tests.service.engine.test_batcher import run, running
 
@@ -68,7 +70,7 @@ def exported(theirs: Any, folder: Path) -> TinyPackage:
     """Return the float32 package of a checkpoint."""
     source = folder / "checkpoint"
     theirs.save_pretrained(source)
-    train_wordpiece(TEXTS, 120).save(str(source / TOKENIZER_FILE))
+    with_padding_second(train_wordpiece(TEXTS, 120)).save(str(source / TOKENIZER_FILE))
     model, tokens, card, family = read_checkpoint(source, "tiny", "MIT", scratch=folder)
     package = folder / "tiny"
     return TinyPackage(package, export_package(model, tokens, card, package, precision="float32", family=family), model)
@@ -117,12 +119,74 @@ async def test_the_engine_answers_texts_together_as_transformers_does_each_alone
     assert_answers(answers, [expected(theirs, text, segments) for text in texts])
 
 
-def test_a_roberta_whose_texts_have_its_padding_around_them_is_refused(bert: Path) -> None:
-    names = {"model_type": "roberta", "architectures": ["RobertaForSequenceClassification"]}
-    tokenizer = read_tokenizer(bert / TOKENIZER_FILE)
-    change(bert / "config.json", **names, pad_token_id=tokenizer.token_to_id("[PAD]"))
+def as_family(name: str, folder: Path, **fields: Any) -> None:
+    """Make a BERT's files say that they are those of another family."""
+    config = json.loads((folder / "config.json").read_text())
+    del config["pad_token_id"]
+    named = {"model_type": name.lower(), "architectures": [f"{name}ForSequenceClassification"]}
+    (folder / "config.json").write_text(json.dumps({**config, **named, **fields}))
+
+
+def with_ids(folder: Path, *first: str) -> None:
+    """Write a tokenizer whose vocabulary begins with some tokens, and knows no other word."""
+    content = json.loads(read_tokenizer(folder / TOKENIZER_FILE).to_str())
+    content["model"]["vocab"] = ids = {token: number for number, token in enumerate(first)}
+    for token in content["added_tokens"]:
+        token["id"] = ids[token["content"]]
+    for token in content["post_processor"]["special_tokens"].values():
+        token["ids"] = [ids[token["id"]]]
+    (folder / TOKENIZER_FILE).write_text(json.dumps(content))
+
+
+AROUND = "but the tokenizer puts it around texts"
+UNKNOWN = "but the tokenizer puts it where it does not know a word"
+CLS_FIRST = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+UNK_FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.mark.parametrize(
+    ("family", "pad", "first", "words"),
+    [
+        ("Roberta", {"pad_token_id": 2}, CLS_FIRST, f"pad_token_id is 2; token 2 is its padding, .*, {AROUND}"),
+        ("Roberta", {"pad_token_id": 3}, CLS_FIRST, f"pad_token_id is 3; token 3 is its padding, .*, {UNKNOWN}"),
+        ("Roberta", {}, CLS_FIRST, f"pad_token_id is 1; token 1 is its padding, .*, {AROUND}"),
+        ("Roberta", {}, UNK_FIRST, f"pad_token_id is 1; token 1 is its padding, .*, {UNKNOWN}"),
+        ("MPNet", {"pad_token_id": 0}, CLS_FIRST, f"model_type is 'mpnet'; token 1 is its padding, .*, {AROUND}"),
+        ("MPNet", {"pad_token_id": 0}, UNK_FIRST, f"model_type is 'mpnet'; token 1 is its padding, .*, {UNKNOWN}"),
+    ],
+)
+def test_a_model_whose_texts_would_have_positions_of_padding_is_refused(
+    family: str, pad: dict[str, int], first: Sequence[str], words: str, bert: Path
+) -> None:
+    as_family(family, bert, **pad)
+    with_ids(bert, *first)
+
+    with pytest.raises(CheckpointError, match=rf"^{bert}: config\.json: {words}$"):
+        check_description(bert)
+
+
+@pytest.mark.parametrize(
+    ("family", "pad", "first"),
+    [
+        ("Roberta", {"pad_token_id": 0}, CLS_FIRST),
+        ("Roberta", {"pad_token_id": 0}, UNK_FIRST),
+        ("Roberta", {}, ("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]")),
+        ("MPNet", {"pad_token_id": 0}, ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")),
+    ],
+)
+def test_a_model_whose_texts_have_no_padding_is_taken(
+    family: str, pad: dict[str, int], first: Sequence[str], bert: Path
+) -> None:
+    as_family(family, bert, **pad)
+    with_ids(bert, *first)
+
     check_description(bert)
 
-    change(bert / "config.json", pad_token_id=tokenizer.token_to_id("[CLS]"))
-    with pytest.raises(CheckpointError, match=r"pad_token_id is \d; the tokenizer puts this token around texts"):
-        check_description(bert)
+
+def test_padding_may_be_the_unknown_token_of_a_tokenizer_that_knows_all(bert: Path) -> None:
+    as_family("Roberta", bert, pad_token_id=0, vocab_size=400)
+    content = json.loads(train_bpe(TEXTS, 400, ["<unk>"]).to_str())
+    content["model"]["unk_token"] = "<unk>"
+    Tokenizer.from_str(json.dumps(content)).save(str(bert / TOKENIZER_FILE))
+
+    check_description(bert)

@@ -24,6 +24,7 @@ def test_a_field_that_is_left_out_has_its_default() -> None:
     [
         ({"scaled": False}, "scaled is False; only True is supported"),
         ({"soft_cap": 30.0}, "soft_cap is 30.0; this field is not known"),
+        ({"first_expert": 0}, "first_expert is 0; this field is not known"),
         (
             {"quantization_config": {"quant_method": "gptq"}},
             "its weights are quantized (gptq)",
@@ -37,7 +38,7 @@ def test_a_field_that_nobody_read_is_refused_by_name_and_value(config: dict[str,
 
 
 @pytest.mark.parametrize(
-    "config", [{"scaled": True}, {"soft_cap": None}, {"soft": False}, {"use_cache": True}, {"mine": 3}]
+    "config", [{"scaled": True}, {"soft_cap": None}, {"soft": False}, {"soft": []}, {"use_cache": True}, {"mine": 3}]
 )
 def test_a_field_that_asks_for_nothing_is_not_refused(config: dict[str, Any]) -> None:
     Fields(config, DEFAULTS).refuse_the_rest(frozenset({"mine"}))

@@ -246,7 +246,8 @@ def test_a_decoder_alone_begins_as_its_prompts_do(seq2seq: bool, start: int, tmp
         ({"typical_p": 0.9, "do_sample": True}, "typical_p is 0.9, which is not supported"),
         ({"sequence_bias": [[[5], -1.0]]}, "sequence_bias is .*, which is not supported"),
         ({"max_time": 0}, "max_time is 0, which is not supported"),
-        ({"presence_penalty": 0.5}, "presence_penalty is 0.5, and what it means is not known"),
+        ({"presence_penalty": 0.5}, "presence_penalty is 0.5, which is not supported; only 0 is"),
+        ({"bias_of_ends": 0}, "bias_of_ends is 0, and what it means is not known"),
         ({"exponential_decay_length_penalty": [5, 1.1]}, r"exponential_decay_length_penalty is \[5, 1.1\]"),
         ({"do_sample": True, "num_beams": 4}, "beams that are drawn are not supported"),
         ({"lang_to_id": {"<|en|>": 50259}}, "lang_to_id is .*, and what it means is not known"),
@@ -337,6 +338,7 @@ def test_values_that_change_nothing_are_taken(tmp_path: Path) -> None:
         "diversity_penalty": 0.0,
         "cache_implementation": "hybrid",
         **{"generation_kwargs": {}, "forced_decoder_ids": [], "trust_remote_code": False, "presence_penalty": 0.0},
+        "frequency_penalty": 0,
         **{"sequence_bias": {}, "constraints": [], "force_words_ids": []},
     }
 

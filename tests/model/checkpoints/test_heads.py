@@ -62,8 +62,16 @@ def test_a_class_without_a_known_head_is_refused(classes: Any, words: str) -> No
 @pytest.mark.parametrize(
     ("family", "named", "ends"),
     [
-        ("gpt2", "GPT2DoubleHeadsModel", "ForSequenceClassification, ForTokenClassification, ForCausalLM, LMHeadModel"),
-        ("modernbert-decoder", "AnyForMultipleChoice", "ForSequenceClassification, ForCausalLM, LMHeadModel"),
+        (
+            "gpt2",
+            "GPT2DoubleHeadsModel",
+            "ForSequenceClassification, ForTokenClassification, ForCausalLM, LMHeadModel, ForConditionalGeneration",
+        ),
+        (
+            "modernbert-decoder",
+            "AnyForMultipleChoice",
+            "ForSequenceClassification, ForCausalLM, LMHeadModel, ForConditionalGeneration",
+        ),
         ("vit", "ViTForMaskedImageModeling", "ForImageClassification, ForImageClassificationWithTeacher"),
         (
             "gte",

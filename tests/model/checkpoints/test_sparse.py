@@ -21,7 +21,7 @@ from model.package import Embedding, PackageTokenizer
 from model.package.inputs import pad_rows
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TEXTS
-from tests.model.checkpoints.conftest import change
+from tests.model.checkpoints.conftest import change, with_padding_second
 from tests.model.checkpoints.parity import TOLERANCE, error_of, loud_weights
 
 WIDTHS = {"vocab_size": 120, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -53,9 +53,10 @@ CONFIGS: dict[str, Any] = {
 def saved(folder: Path, family: str = "bert", **library: Any) -> SparseEncoder:
     """Save a tiny random model as its library does."""
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
+    trained = train_wordpiece(TEXTS, 120)
     if CONFIGS[family].pad_token_id == 1:  # by which the family counts positions
-        special["pad_token"] = "[UNK]"  # which no text here has
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=train_wordpiece(TEXTS, 120), **special)
+        trained = with_padding_second(trained)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=trained, **special)
     model = transformers.AutoModelForMaskedLM.from_config(CONFIGS[family])
     loud_weights(model, 5).save_pretrained(folder / "body")
     tokenizer.save_pretrained(folder / "body")
