@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 CLEANING_UP_S = 5.0
@@ -32,6 +33,11 @@ def _begin(begin: Callable[..., None], *given: Any) -> None:
     begin(*given)
 
 
+def _kill(processes: Sequence[BaseProcess]) -> None:
+    for process in processes:
+        process.kill()
+
+
 @contextmanager
 def pool_of(
     processes: int,
@@ -52,7 +58,7 @@ def pool_of(
         ended = multiprocessing.active_children()
         for process in ended:
             process.terminate()  # else the pool would wait for what they do
-        killing = threading.Timer(CLEANING_UP_S, lambda: [process.kill() for process in ended])
+        killing = threading.Timer(CLEANING_UP_S, _kill, [ended])
         killing.start()
         pool.shutdown(cancel_futures=True)
         killing.cancel()

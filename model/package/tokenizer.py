@@ -210,7 +210,7 @@ class PackageTokenizer:
         return _plain(self._tokenizer, text).ids
 
     def _looks_special(self, text: str) -> bool:
-        """Tell whether a text has what looks like a special token: as it is, or of some tokens once it is normalized."""
+        """Tell whether a text has what looks like a special token, as it is or, of some tokens, when normalized."""
         as_it_is, once_normalized = self._special_patterns
         if as_it_is.search(text):
             return True
