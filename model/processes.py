@@ -8,12 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 CLEANING_UP_S = 5.0
+ENDED = 128 + signal.SIGTERM  # the status of who was ended by it
 
 
 def end_with_the_parent() -> None:
@@ -28,9 +29,23 @@ def end_with_the_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+class _Pool(ProcessPoolExecutor):
+    """A pool whose processes end at SIGTERM as soon as their task has cleaned up."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(_run, function, *args, **kwargs)
+
+
 def _begin(begin: Callable[..., None], *given: Any) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by default nothing would be cleaned up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))  # by default nothing would be cleaned up
     begin(*given)
+
+
+def _run(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except SystemExit:
+        os._exit(ENDED)  # else the pool would take it for the task's answer, and give the process the next one
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
@@ -51,7 +66,7 @@ def pool_of(
     half made; one that does not come to that within some seconds, as it computes, is killed.
     """
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, _begin, (begin, *given), max_tasks_per_child=tasks_of_each)
+    pool = _Pool(processes, context, _begin, (begin, *given), max_tasks_per_child=tasks_of_each)
     try:
         yield pool
     except BaseException:

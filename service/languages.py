@@ -19,7 +19,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from model.package.languages import NORWEGIAN, PARSING, base_language, likely_script
 
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
-SOME_WORDS, SOME_LETTERS = 4, 25  # fewer may be a name, in whatever language the text is
+NAME_WORDS, PARTICLE = 4, 3  # words of a name at most, and letters of one of them that has no capital
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
 CODES_OF_CHINESE = {"Hans": "gb2312", "Hant": "big5"}
 # What letters' names begin with in Unicode, of scripts in which some models write one language beside another script.
@@ -47,6 +47,7 @@ class Detector:
         self._names: dict[str, dict[str, str]] = {}  # a language's code → script → ours, the first that is written so
         for name in names:
             self._names.setdefault(base_language(name), {}).setdefault(likely_script(name), name)
+        self._scripts = {SCRIPTS.get(script) for by_script in self._names.values() for script in by_script}
         for code in NORWEGIAN:  # of which some models know one, by whichever name
             other = next((self._names[each] for each in NORWEGIAN if each in self._names), None)
             if other is not None:
@@ -63,7 +64,7 @@ class Detector:
         """Return the guesses, and which language the text is surely in, of all that py3langid knows; None if unsure.
 
         It is surely in none of ours if those that are likelier than any of ours have `SURE` together: it tells Danish
-        from Swedish, but hardly from Norwegian. That counts of texts of some words; a name alone looks like many
+        from Swedish, but hardly from Norwegian. That does not count of what may be a name, which looks like many
         languages. Ours have the scores then that they have among all, else among ours.
         """
         text = text[:READ]
@@ -79,12 +80,19 @@ class Detector:
         if not any(map(_tells, text)):
             return [Guess(name, 0.0) for name in ours], None
         first, score = ranked[0]
-        is_other = first not in self._names and (score >= SURE or (others >= SURE and _has_some_words(text)))
-        total = 1.0 if is_other else sum(ours.values()) or 1.0
+        is_other = first not in self._names and (score >= SURE or (others >= SURE and not self._may_be_name(text)))
+        total = 1.0 if others >= SURE else sum(ours.values()) or 1.0
         guesses = [Guess(name, score / total) for name, score in sorted(ours.items(), key=lambda each: -each[1])]
         if is_other:
             return guesses, first
         return guesses, guesses[0].language if score >= SURE else None
+
+    def _may_be_name(self, text: str) -> bool:
+        """Tell whether a text may be a name in a script of ours: few words, with capitals but for particles."""
+        words = text.split()
+        if len(words) > NAME_WORDS or not all(word[:1].isupper() or len(word) <= PARTICLE for word in words):
+            return False
+        return {_script_of(each) for each in text if each.isalpha()} <= self._scripts
 
 
 async def prepare() -> None:
@@ -93,13 +101,13 @@ async def prepare() -> None:
         await asyncio.to_thread(_identifier)
 
 
-def _has_some_words(text: str) -> bool:
-    return len(text.split()) >= SOME_WORDS or sum(map(str.isalpha, text)) >= SOME_LETTERS
-
-
 def _tells(character: str) -> bool:
     """Tell whether a character is of some languages: a letter, or a digit that others write differently."""
     return character.isalpha() or (character.isdigit() and not character.isascii())
+
+
+def _script_of(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _in_script_of(text: str, names: Mapping[str, str]) -> str:
@@ -110,7 +118,7 @@ def _in_script_of(text: str, names: Mapping[str, str]) -> str:
         # Few characters of the one are in a code made for the other.
         lost = {script: len(text.encode(code, "ignore")) for script, code in CODES_OF_CHINESE.items()}
         return names["Hant" if lost["Hant"] > lost["Hans"] else "Hans"]
-    counted = Counter(unicodedata.name(each, "").partition(" ")[0] for each in text if each.isalpha())
+    counted = Counter(_script_of(each) for each in text if each.isalpha())
     return max(names.items(), key=lambda each: counted[SCRIPTS.get(each[0], "")])[1]
 
 

@@ -23,6 +23,7 @@ from model.wording import first_line
 
 # What stands in the folder of a checkpoint or a package, beside names that a run writes, too.
 OF_OTHERS = frozenset({"manifest.json", "tokenizer_config.json", "model.safetensors.index.json"})
+BESIDE = frozenset({".err", ".log", ".out", ".partial"})
 WEIGHTS_OF_OTHERS = frozenset({".bin", ".onnx", ".safetensors"})
 
 
@@ -167,10 +168,12 @@ class Run:
                 f"{self.folder}: there is {self.best.name}, and no {self.checkpoint.name} to go on from; "
                 "train into another folder, or remove this one to begin anew"
             )
-        is_ours = self._has_begun()
-        for path in sorted(self.folder.iterdir()):
-            of_run = path in {self.config, self.log, self.figures, self.curves}
-            if (of_run and not is_ours) or path.name in OF_OTHERS or path.suffix in WEIGHTS_OF_OTHERS:
+        is_ours, paths = self._has_begun(), sorted(self.folder.iterdir())
+        of_begun, made = {self.config, self.log, self.figures, self.curves}, {self.tokenizer, self.taught}
+        if any(path.is_file() and path not in {*of_begun, *made} and not _is_beside(path) for path in paths):
+            of_begun |= made  # it is more than what a run leaves that is killed before it describes itself
+        for path in paths:
+            if (path in of_begun and not is_ours) or path.name in OF_OTHERS or path.suffix in WEIGHTS_OF_OTHERS:
                 raise RunError(
                     f"{self.folder}: there is {path.name}, which is no training run's or what is left of one, and it "
                     "could be replaced; train into an empty folder, or remove it"
@@ -204,6 +207,11 @@ class Run:
         """Return the log's lines, but a last one that was interrupted as it was written."""
         whole = self.log.read_text().split("\n")[:-1] if self.log.exists() else []
         return [json.loads(line) for line in whole]
+
+
+def _is_beside(path: Path) -> bool:
+    """Whether a file is hidden, half written, or has what a command has said."""
+    return path.name.startswith(".") or path.suffix in BESIDE
 
 
 def save_whole(state: dict[str, Any], path: Path) -> None:

@@ -69,8 +69,10 @@ class Chunking:
         """Whether a newcomer's prompt takes several prefills, and has no less to compute than `other` tokens."""
         if other is None or newcomer.input_tokens <= self._budget or newcomer.input_tokens < other:
             return False
-        known = 0 if newcomer.source_ids is not None else self._prefix_cache.known_tokens(newcomer.prefilled_ids)
-        return newcomer.input_tokens - known > max(other, self._budget)
+        least = max(other, self._budget)
+        if newcomer.source_ids is not None or newcomer.input_tokens - self._prefix_cache.max_tokens > least:
+            return True
+        return newcomer.input_tokens - self._prefix_cache.known_tokens(newcomer.prefilled_ids) > least
 
     def _next_tokens(self, sequence: Sequence) -> int:
         """Return how much of a prompt comes next. No single token is left for the last chunk (see `PrefixCache`)."""

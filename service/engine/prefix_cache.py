@@ -7,9 +7,9 @@ a chain of blocks is a prompt's beginning. What was used longest ago leaves firs
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 
 from service.engine.arrays import Array
 
@@ -54,6 +54,11 @@ class PrefixCache:
         self.hit_tokens += len(chain) * BLOCK_TOKENS
         return [block for _, block in chain]
 
+    @property
+    def max_tokens(self) -> int:
+        """How many tokens can be known."""
+        return self.max_blocks * BLOCK_TOKENS
+
     def known_tokens(self, ids: Sequence[int]) -> int:
         """Return how many tokens of the beginning of the ids are known, without counting it as a question."""
         return len(self._known(ids)) * BLOCK_TOKENS
@@ -67,7 +72,7 @@ class PrefixCache:
         chain = self._known(ids)
         keys, added = [key for key, _ in chain], []
         parent = chain[-1][1].number if chain else 0
-        for number, tokens in enumerate(self._cut(ids)[len(chain) :], start=len(chain)):
+        for number, tokens in enumerate(islice(self._cut(ids), len(chain), None), start=len(chain)):
             block = Block(next(self._numbers))
             self._blocks[parent, tokens] = block
             keys.append((parent, tokens))
@@ -94,11 +99,11 @@ class PrefixCache:
         for key in reversed(keys):
             self._blocks.move_to_end(key)
 
-    def _cut(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the blocks of ids that there can be room for."""
+    def _cut(self, ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield the blocks of ids that there can be room for."""
         kept = min(len(ids), self.max_blocks * BLOCK_TOKENS)
-        ends = range(BLOCK_TOKENS, kept + 1, BLOCK_TOKENS)
-        return [tuple(ids[end - BLOCK_TOKENS : end]) for end in ends]
+        for end in range(BLOCK_TOKENS, kept + 1, BLOCK_TOKENS):
+            yield tuple(ids[end - BLOCK_TOKENS : end])
 
     def clear(self) -> None:
         """Forget everything, as after a step that failed half-way."""

@@ -28,10 +28,10 @@ _OF_A_LANGUAGE = re.compile(
     LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
 )
 # What has letters and no words if it stands alone: an address, and the line before or behind a piece of code.
-# In ASCII: what follows one in Chinese or Japanese has no space before it.
+# In ASCII and further Latin letters: what follows one in Chinese or Japanese has no space before it.
 _ADDRESS = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://|www\.)[!-~]+[\u3001\u3002\uff00-\uffef]*"
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+[.,;:!?)]*|(?:```|~~~)[ \t]*[\w+#.-]*",
+    r"(?:[a-z][a-z0-9+.-]*://|www\.)[!-~\u00c0-\u024f]+[\u3001\u3002\uff00-\uffef]*"
+    r"|[\w\u00c0-\u024f.+-]+@[\w\u00c0-\u024f-]+(?:\.[\w\u00c0-\u024f-]+)+[.,;:!?)]*|(?:```|~~~)[ \t]*[\w+#.-]*",
     re.IGNORECASE | re.ASCII,
 )
 # Where a line begins behind what stays: in a page also behind a tag that begins a block.

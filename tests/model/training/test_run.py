@@ -24,9 +24,10 @@ def content_of(folder: Path) -> dict[str, bytes]:
     [
         ({"config.json": '{"model_type": "bert"}', "tokenizer.json": "{}", "log.jsonl": "{}"}, "config.json"),
         ({"config.json": "{", "tokenizer.json": "{}"}, "config.json"),
-        ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, "tokenizer_config.json"),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, "tokenizer.json"),
         ({"model.safetensors": "", "tokenizer.json": "{}"}, "model.safetensors"),
         ({"figures.json": "{}", "tokenizer.json": "{}"}, "figures.json"),
+        ({"tokenizer.json": "{}", "vocab.json": "{}"}, "tokenizer.json"),
     ],
 )
 def test_a_folder_with_others_files_is_left_as_it_is(others: dict[str, str], first: str, tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_run_interrupted_before_its_first_checkpoint_begins_anew_beside_its_ou
         patched.setattr(Training, "save", interrupted)
         run("finetune-classify-spam", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.json"}
-    for name in ("train.log", "nohup.out", "slurm-1.err", "README.md", "checkpoint.partial", ".gitkeep"):
+    for name in ("train.log", "nohup.out", "slurm-1.err", "README.md", "checkpoint.partial", ".gitkeep"):  # of anybody
         (tmp_path / name).write_text("")
     (tmp_path / "lost+found").mkdir()
 

@@ -52,6 +52,7 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
         ("Ask\njohn.doe@example.com.\nSoon.", ["Ask", "\njohn.doe@example.com.\n", "Soon."]),
         ("```python\nGo.", ["", "```python\n", "Go."]),
         ("See www.example.com now.", ["See www.example.com now."]),
+        ("https://de.wikipedia.org/wiki/Köln", ["", "https://de.wikipedia.org/wiki/Köln", ""]),
         ("https://example.comは便利なサイトです", ["https://example.comは便利なサイトです"]),
         ("请发送电子邮件至support@example.com", ["请发送电子邮件至support@example.com"]),
         ("- https://example.com/a\n* www.example.com", ["", "- https://example.com/a\n* www.example.com", ""]),

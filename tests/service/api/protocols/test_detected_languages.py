@@ -58,6 +58,9 @@ async def test_a_text_that_is_like_the_target_and_surely_is_not_in_it_is_refused
         ("Jeg ved ikke, hvorfor ingen har fortalt dem det, men vejret er smukt i dag.", "Danish"),
         ("Kjære venner, jeg vet ikke hva han sa til dem i går.", "Norwegian"),
         ("Ne znam zašto im nitko to nije rekao, ali vrijeme je danas lijepo.", "Croatian"),
+        ("Hvordan går det?", "Danish"),
+        ("Muchas gracias", "Spanish"),
+        ("東京", "Chinese"),
     ],
 )
 async def test_a_text_that_may_be_in_several_languages_of_which_none_is_translated_is_refused(
