@@ -105,7 +105,7 @@ def test_a_master_adds_up_what_its_workers_count_and_a_rate_is_that_of_all_of_th
 def test_a_master_waits_for_answers_that_come_after_the_end_and_not_for_ever(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     options = ("--rate", "20", "--users", "4", "--run-time", "1", "--report", str(report))
-    with serving(200, delay_s=2) as server:
+    with serving(200, delay_s=1.2) as server:
         ended = by_master(server, *options, "--patience", "20")
         total = json.loads(report.read_text())["total"]
         assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +14,6 @@ WORKING = """
 import os
 import signal
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, sys.argv[1])
@@ -24,13 +22,13 @@ from model.commands.models_file import _apart
 
 
 def work():
-    with tempfile.TemporaryDirectory():  # as an import has for what it makes
-        print(os.getpid(), flush=True)
-        time.sleep(300)
+    print(os.getpid(), flush=True)
+    time.sleep(300)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell has let what it runs aside ignore
     _apart(work)
 """
 
@@ -41,11 +39,8 @@ def test_what_is_done_apart_ends_at_once_with_the_process_that_asked_for_it(
 ) -> None:
     script = tmp_path / "working.py"
     script.write_text(WORKING)
-    made = tmp_path / "made"
-    made.mkdir()
-    command, environment = [sys.executable, str(script), str(ROOT)], {**os.environ, "TMPDIR": str(made)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+    command = [sys.executable, str(script), str(ROOT)]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         try:
@@ -56,4 +51,3 @@ def test_what_is_done_apart_ends_at_once_with_the_process_that_asked_for_it(
 
     assert process.returncode == (128 + number if number == signal.SIGTERM else -number)
     assert is_gone(worker)
-    assert not list(made.glob("tmp*"))

@@ -311,6 +311,7 @@ def test_weights_that_are_damaged_are_named(name: str, content: bytes | None, tm
 
 
 def test_a_run_interrupted_before_its_first_checkpoint_begins_its_log_anew(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()  # which it was about to write
     (tmp_path / "log.jsonl").write_text('{"step": 3, "loss": 1.0}\n')
     run("finetune-classify-spam", tmp_path, epochs=1, evaluate_every=1)
 
