@@ -27,11 +27,14 @@ class Chunking:
         """The sequences into whose slots known blocks are still to be put."""
         return self._restored.keys()
 
-    def forget(self, *, all_of_them: bool = False) -> None:
-        """Forget sequences that were aborted, or all."""
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._restored.clear()
+
+    def forget_aborted(self) -> None:
+        """Forget sequences that were aborted."""
         if self._restored:
-            kept = {} if all_of_them else {s: begun for s, begun in self._restored.items() if not s.is_aborted}
-            self._restored = kept
+            self._restored = {s: begun for s, begun in self._restored.items() if not s.is_aborted}
 
     def restore(self, group: list[Sequence]) -> None:
         """Begin sequences with one prompt behind what the prefix cache knows of it."""

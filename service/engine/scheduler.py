@@ -126,7 +126,7 @@ class Scheduler:
                 sequence.fail()
             self._waiting.remove(sequence)
         self._prefilling, self._decoding = [], []
-        self._chunking.forget(all_of_them=True)
+        self._chunking.clear()
         self.prefix_cache.clear()
 
     def schedule(self) -> Batch | None:
@@ -144,7 +144,7 @@ class Scheduler:
         self._decoding = [sequence for sequence in self._decoding if sequence.slots and not sequence.is_aborted]
         self._decoding += [sequence for sequence in self._prefilling if sequence.is_prefilled]
         self._prefilling = [sequence for sequence in self._prefilling if not sequence.is_prefilled]
-        self._chunking.forget()
+        self._chunking.forget_aborted()
         copies = self._slots.lay_out(self._decoding, slots_of(self._prefilling))
         if len(self._clients) < 2:
             return self._next(self._clients, copies)

@@ -11,10 +11,9 @@ import numpy as np
 from model.package import Aggregation
 from service.engine.arrays import Array
 from service.schemas import Entity
-from service.tasks.texts import is_mark
+from service.tasks.texts import MAX_MARKS, is_mark
 
 OUTSIDE = "O"
-MAX_MARKS = 16  # behind a letter; more are a prank, and read again and again for each of their tokens
 _PREFIXED = re.compile(r"([BIEMSLUbi])-(.+)", re.DOTALL)
 BIO = frozenset("BIbi")
 FILLERS = frozenset({"X", "[PAD]", "<pad>", "[CLS]", "[SEP]", "<s>", "</s>", "[START]", "[END]"})  # of no entity

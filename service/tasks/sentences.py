@@ -12,7 +12,7 @@ from itertools import accumulate, chain, pairwise
 
 from sentencex import segment
 
-from service.tasks.texts import is_mark
+from service.tasks.texts import MAX_MARKS, is_mark
 
 WITHOUT_SPACES = frozenset(
     {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
@@ -40,7 +40,6 @@ _LINE_BEGINS = re.compile(
 )
 # What begins a line that is quoted, a heading, or an item of a list; not 3., which may be a day: 3. Oktober.
 _MARKER = re.compile(r"(?:>|(?:>|[-*+•·–—]|#{1,6}|[0-9]{1,3}\)|\[[ x]\])[ \t]+)+(?=\S)")
-MAX_MARKS = 16  # accents of one letter, where a sentence is cut
 MAX_NAME_LENGTH = 100  # characters on either side of a mark
 _OF_ADDRESSES = re.compile(r"[/@]|www\.", re.ASCII)
 _NAME_BEHIND = re.compile(r"\.[A-Z]{2,}(?![a-z])")

@@ -22,6 +22,7 @@ Kept = TypeVar("Kept")
 MAX_CHARACTERS_PER_TOKEN = 64
 CHARACTERS_EXPECTED = 4  # for each token, before a text is encoded
 PIECE = 16_384  # characters that are encoded together, in about ten milliseconds
+MAX_MARKS = 16  # behind a letter; more are a prank, and read again and again for each of their tokens
 MAX_COPIED = 16 * 1024 * 1024  # characters, of four bytes each at most: eight times a body
 CHARACTERS_PER_INPUT = 50  # for as many the time is that any input takes
 

@@ -11,8 +11,8 @@ from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native
 from service.api.observing import observed
+from service.api.protocols.lengths import check_length
 from service.api.protocols.nulls import NotDone, NullsLeftOut
-from service.errors import InvalidRequest
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse
 from service.schemas.request import MAX_INT32, Text
 from service.schemas.rerank import MAX_DOCUMENTS
@@ -136,10 +136,4 @@ def _check_length(calls: Calls, request: _Rerank) -> None:
     """Refuse documents that are to be cut shorter than the model cuts them."""
     limit = calls.find(request.model, "rerank").manifest.limits.max_input_tokens
     for name in ("max_tokens_per_doc", "max_doc_length", "max_query_length", "truncate_prompt_tokens"):
-        wanted = getattr(request, name)
-        if wanted is not None and 0 <= wanted < limit:
-            raise InvalidRequest(
-                f"{name} is {wanted}; texts are cut where they are too long for the model, whose limit is {limit} "
-                f"tokens; send {limit} or more, or leave it out",
-                name,
-            )
+        check_length(name, getattr(request, name), limit)

@@ -14,8 +14,9 @@ from model.package import Aggregation
 from model.training.tokenizers import train_wordpiece
 from service.engine.arrays import Array
 from service.schemas import Entity
-from service.tasks.entities import MAX_MARKS, Tags, entities, trimmed
+from service.tasks.entities import Tags, entities, trimmed
 from service.tasks.scores import softmax
+from service.tasks.texts import MAX_MARKS
 
 TEXT = "The little dog liked playing in the garden of New York, and he was gooder than others."
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

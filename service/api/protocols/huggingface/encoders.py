@@ -19,9 +19,9 @@ from service.api.protocols.huggingface.bodies import (
     TokenClassification,
     ZeroShotClassification,
 )
+from service.api.protocols.lengths import check_length
 from service.api.protocols.tei import answering as tei
 from service.api.protocols.tei.schemas import Sentences, SimilarityParameters, SimilarityRequest, side_of
-from service.errors import InvalidRequest
 from service.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -80,13 +80,9 @@ async def zero_shot_classification(calls: Calls, body: ZeroShotClassification) -
 
 def _check_length(calls: Calls, body: TextClassification | FillMask, kind: TaskName) -> None:
     """Refuse texts that are to be cut shorter than the model cuts them."""
-    wanted, limit = body.parameters.max_length, calls.find(body.model, kind).manifest.limits.max_input_tokens
-    if body.parameters.truncation and wanted is not None and wanted < limit:
-        raise InvalidRequest(
-            f"max_length is {wanted}; texts are cut where they are too long for the model, whose limit is {limit} "
-            f"tokens; send {limit} or more, or leave it out",
-            "max_length",
-        )
+    if body.parameters.truncation:
+        limit = calls.find(body.model, kind).manifest.limits.max_input_tokens
+        check_length("max_length", body.parameters.max_length, limit)
 
 
 async def _classified(calls: Calls, model: str | None, **fields: Any) -> ClassifyResponse:
