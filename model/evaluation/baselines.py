@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -36,7 +37,8 @@ def bag_of_words(train: Sequence[Row], tests: Sequence[Sequence[Row]]) -> list[f
     nn.init.zeros_(bag.weight)
     optimizer = torch.optim.AdamW(bag.parameters(), lr=RATE, weight_decay=DECAY)
     rng = np.random.default_rng(1)
-    for _ in range(max(EPOCHS, -(-LEAST_STEPS * BATCH // len(rows)))):
+    steps = math.ceil(len(rows) / BATCH)
+    for _ in range(max(EPOCHS, math.ceil(LEAST_STEPS / steps))):
         order = rng.permutation(len(rows))
         for start in range(0, len(rows), BATCH):
             chosen = [rows[index] for index in order[start : start + BATCH]]

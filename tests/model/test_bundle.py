@@ -269,6 +269,7 @@ def test_runs_go_on_beside_one_another_each_after_what_it_begins_with(
 ) -> None:
     runs, out = tmp_path / "runs", tmp_path / "packages"
     write_spam(data)
+    Path(script[1]).write_text(SCRIPT.replace('("finetune-tag", 600)', '("finetune-tag", 2)'))
     command = [*script, *map(str, (data, runs, out)), "2", "entities", "spam"]
 
     made = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)

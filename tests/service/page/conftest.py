@@ -116,6 +116,17 @@ def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
     assert problems == []
 
 
+def wait_until(page: Page, expression: str) -> None:
+    """Wait until a script's expression is true.
+
+    Playwright's own `wait_for_function` looks again by `eval`, which the page's content security policy forbids.
+    """
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"not true in time: {expression}"
+        page.wait_for_timeout(20)
+
+
 def hold(page: Page, path: str) -> list[Route]:
     """Let no request to a path reach the server; returns those that were held, in time."""
     held: list[Route] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.service.page.conftest import MODELS, OpenPage
+from tests.service.page.conftest import MODELS, OpenPage, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -41,7 +41,7 @@ def test_the_strip_shows_what_the_server_does(open_page: OpenPage) -> None:
     with page.expect_response("**/live") as asked:
         page.get_by_role("button", name="Generate", exact=True).click()
     assert len(asked.value.body()) < 2000
-    page.wait_for_function(r"window.seen.some((text) => /^chat.*[1-9][0-9]* tokens\/s/.test(text))")
+    wait_until(page, r"window.seen.some((text) => /^chat.*[1-9][0-9]* tokens\/s/.test(text))")
 
 
 def test_the_strip_takes_no_rate_from_the_counters_of_two_nodes(open_page: OpenPage) -> None:

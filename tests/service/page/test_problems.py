@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.service.api.test_keys import entry, keys
-from tests.service.page.conftest import OpenPage, hold, serving
+from tests.service.page.conftest import OpenPage, hold, serving, wait_until
 from tests.service.page.test_screens import use
 
 pytestmark = pytest.mark.browser
@@ -141,14 +141,15 @@ def test_maps_that_came_while_another_screen_was_shown_have_its_colours(open_pag
     expect(page.get_by_role("heading", level=1)).to_have_text("Tag")
     go_to(page, "Inside")
 
-    page.wait_for_function(
+    wait_until(
+        page,
         """() => {
             const canvas = document.querySelector(".thumb");
+            if (canvas === null) return false;
             const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
             const drawn = Array.from({ length: data.length / 4 }, (_, at) => at * 4).find((at) => data[at + 3] > 4);
             return drawn !== undefined && Math.max(...data.slice(drawn, drawn + 3)) > 0;
         }""",
-        timeout=10_000,
     )
 
 
