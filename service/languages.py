@@ -20,6 +20,7 @@ from model.package.languages import NORWEGIAN, PARSING, base_language, likely_sc
 
 READ = 1_000  # characters of a text that are read: enough to be sure, and at most a millisecond
 NAME_WORDS, PARTICLE = 4, 3  # words of a name at most, and letters of one of them that has no capital
+ENOUGH = 25  # letters from which on languages that are likely together are believed: "mozzarella" is in any of many
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
 CODES_OF_CHINESE = {"Hans": "gb2312", "Hant": "big5"}
 # What letters' names begin with in Unicode, of scripts in which some models write one language beside another script.
@@ -64,35 +65,47 @@ class Detector:
         """Return the guesses, and which language the text is surely in, of all that py3langid knows; None if unsure.
 
         It is surely in none of ours if those that are likelier than any of ours have `SURE` together: it tells Danish
-        from Swedish, but hardly from Norwegian. That does not count of what may be a name, which looks like many
-        languages. Ours have the scores then that they have among all, else among ours.
+        from Swedish, but hardly from Norwegian. That does not count of a few letters or of what may be a name, which
+        look like many languages. Ours have the scores then that they have among all, else among ours.
         """
         text = text[:READ]
+        scripts = _scripts_of(text)
         ranked = [(base_language(code), score) for code, score in _identifier().rank(text)]
         ours: dict[str, float] = {}
         others = 0.0  # the scores of those that are likelier than any of ours
         for code, score in ranked:
             if (names := self._names.get(code)) is not None:
-                name = _in_script_of(text, names)
+                name = _in_script_of(text, scripts, names)
                 ours[name] = ours.get(name, 0.0) + score
             elif not ours:
                 others += score
         if not any(map(_tells, text)):
             return [Guess(name, 0.0) for name in ours], None
         first, score = ranked[0]
-        is_other = first not in self._names and (score >= SURE or (others >= SURE and not self._may_be_name(text)))
+        is_other = first not in self._names and (
+            score >= SURE or (others >= SURE and self._tells_enough(text, scripts))
+        )
         total = 1.0 if others >= SURE else sum(ours.values()) or 1.0
         guesses = [Guess(name, score / total) for name, score in sorted(ours.items(), key=lambda each: -each[1])]
         if is_other:
             return guesses, first
         return guesses, guesses[0].language if score >= SURE else None
 
-    def _may_be_name(self, text: str) -> bool:
-        """Tell whether a text may be a name in a script of ours: few words, with capitals but for particles."""
+    def _tells_enough(self, text: str, scripts: Mapping[str, int]) -> bool:
+        """Tell whether languages that are only likely together are believed of a text.
+
+        That is if nothing of it is in a script of ours, or it has enough letters and is no name, which has few words,
+        with capitals but for particles.
+        """
+        if None not in self._scripts and not scripts.keys() & self._scripts:
+            return True
         words = text.split()
-        if len(words) > NAME_WORDS or not all(word[:1].isupper() or len(word) <= PARTICLE for word in words):
-            return False
-        return {_script_of(each) for each in text if each.isalpha()} <= self._scripts
+        may_be_name = (
+            len(words) <= NAME_WORDS
+            and all(word[:1].isupper() or len(word) <= PARTICLE for word in words)
+            and scripts.keys() <= self._scripts
+        )
+        return sum(scripts.values()) >= ENOUGH and not may_be_name
 
 
 async def prepare() -> None:
@@ -106,11 +119,16 @@ def _tells(character: str) -> bool:
     return character.isalpha() or (character.isdigit() and not character.isascii())
 
 
-def _script_of(letter: str) -> str:
-    return unicodedata.name(letter, "").partition(" ")[0]
+def _scripts_of(text: str) -> Mapping[str, int]:
+    """Count a text's letters by script, as Unicode's names of them begin."""
+    scripts: Counter[str] = Counter()
+    for character, times in Counter(text).items():
+        if character.isalpha():
+            scripts[unicodedata.name(character, "").partition(" ")[0]] += times
+    return scripts
 
 
-def _in_script_of(text: str, names: Mapping[str, str]) -> str:
+def _in_script_of(text: str, scripts: Mapping[str, int], names: Mapping[str, str]) -> str:
     """Return of one language's names by script the one whose script a text is in; the first if none is."""
     if len(names) == 1:
         return next(iter(names.values()))
@@ -118,8 +136,7 @@ def _in_script_of(text: str, names: Mapping[str, str]) -> str:
         # Few characters of the one are in a code made for the other.
         lost = {script: len(text.encode(code, "ignore")) for script, code in CODES_OF_CHINESE.items()}
         return names["Hant" if lost["Hant"] > lost["Hans"] else "Hans"]
-    counted = Counter(_script_of(each) for each in text if each.isalpha())
-    return max(names.items(), key=lambda each: counted[SCRIPTS.get(each[0], "")])[1]
+    return max(names.items(), key=lambda each: scripts.get(SCRIPTS.get(each[0], ""), 0))[1]
 
 
 def english_name(language: str) -> str:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 CLEANING_UP_S = 10.0  # for which further signals, of whoever is impatient, do not break off what cleans up
 
@@ -22,22 +23,34 @@ class UntilReady:
     """Lets signals end a program that starts, with status 0; whoever has started something cleans it up.
 
     Handlers end it by an exception. Python drops exceptions that are raised in a callback, as after a fork or when an
-    object is freed, and libraries catch some or raise others in their place; so a signal is noted too. Those that come
-    soon after another are not heeded: they would end what cleans up.
+    object is freed, and libraries catch some or raise others in their place; so a signal is noted too. While the
+    exception is on its way others that come soon are not heeded: they would end what cleans up.
     """
 
     def __init__(self) -> None:
         self._came: float | None = None  # when, by the monotonic clock
+        self._raised: SystemExit | None = None
         self._is_held = False
         for number in ending_signals():
             signal.signal(number, self._end)
 
     def _end(self, _number: int, _frame: object) -> None:
-        if _is_soon_after(self._came):
+        if _is_soon_after(self._came) and self._is_on_its_way():
             return
         self._came = time.monotonic()
         if not self._is_held:
-            sys.exit(0)
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        self._raised = SystemExit(0)
+        raise self._raised
+
+    def _is_on_its_way(self) -> bool:
+        """Tell whether the exception, or another in its place, is what the interrupted code cleans up after."""
+        error = sys.exc_info()[1]
+        while error is not None and error is not self._raised:
+            error = error.__context__
+        return error is not None
 
     @contextmanager
     def heeded(self) -> Iterator[None]:
@@ -46,7 +59,7 @@ class UntilReady:
             yield
         finally:
             if self._came is not None:
-                sys.exit(0)
+                self._leave()
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from jinja2 import Template
+
 from model.package import ChatTemplate, PackageTokenizer
 from model.package.chat import MARK, TemplateError, TooLongText, TooMuch, compiled, literals, render
 from service.errors import InvalidRequest, TooLong
@@ -31,6 +33,10 @@ SECONDS = 1.0  # of the processor's time, for one conversation; a usual one take
 ASSISTANT, SYSTEM, DEVELOPER = "assistant", "system", "developer"
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # names for what an assistant has thought; templates know one
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
+NO_PLACE = (
+    "tools: the model's chat template has no place for them in this conversation; leave them out, or for structured "
+    "output send a JSON schema (grammar, response_format, or in /v1/responses text.format)"
+)
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -41,8 +47,9 @@ class Chat:
         self._template, self._tokens, self._tokenizer = compiled(template.source), template.tokens, tokenizer
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
-        self._takes_tools = "tools" in of_tools and Trial(self._tools_template, self._tokens, True).may_show_tools()
+        self._takes_tools = "tools" in of_tools
         trial = Trial(self._tools_template, self._tokens, self._takes_tools)
+        self._shows_tools = trial.shows_tools()
         self._call_form = CallForm.of(trial) if "tool_calls" in of_tools else CallForm()
         written = literals(template.source) + literals(of_tools)
         self._knows_developers = DEVELOPER in written.split("\0")
@@ -100,6 +107,8 @@ class Chat:
         try:
             template = self._tools_template if request.tools else self._template
             text = render(template, values, seconds=SECONDS, characters=characters)
+            if request.tools and not self._shows_tools and text == _without_tools(template, values, characters):
+                raise InvalidRequest(NO_PLACE, "tools")
         except TooLongText:
             raise _too_long(limit) from None
         except TooMuch as error:
@@ -111,11 +120,7 @@ class Chat:
     def _check_tools(self, request: GenerateRequest) -> None:
         """Refuse tools where the template would leave them out; raises `InvalidRequest`."""
         if request.tools and not self._takes_tools:
-            raise InvalidRequest(
-                "tools: the model's chat template has no place for them; leave them out, or for structured output send "
-                "a JSON schema (grammar, response_format, or in /v1/responses text.format)",
-                "tools",
-            )
+            raise InvalidRequest(NO_PLACE, "tools")
 
     def _message(self, message: Message, neutral: _Neutral) -> dict[str, Any]:
         tokens = self._specials if message.role == ASSISTANT else self._controls
@@ -261,6 +266,14 @@ def _too_long(limit: int) -> TooLong:
         f"the limit is {limit} tokens",
         "messages",
     )
+
+
+def _without_tools(template: Template, values: dict[str, Any], characters: int) -> str | None:
+    """Return what a template writes without tools, which some show only beside a system message; None if it refuses."""
+    try:
+        return render(template, {**values, "tools": None}, seconds=SECONDS, characters=characters)
+    except TemplateError:
+        return None
 
 
 def _mark(token: str) -> str:

@@ -27,3 +27,17 @@ def test_a_text_is_in_a_language_by_whichever_name_the_model_knows_it(names: lis
     assert surely == found
     assert guesses[0].language == found or found not in names
     assert len({guess.language for guess in guesses}) == len(guesses) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["ja", "en"], "営業中"),
+        (["ja", "en"], "個人情報保護方針"),
+        (["hi", "en"], "धन्यवाद"),
+        (["hi", "en"], "शुभ प्रभात"),
+        (["en", "de"], "banana, papaya, mango"),
+    ],
+)
+def test_a_few_words_that_may_be_in_several_languages_are_surely_in_none(names: list[str], text: str) -> None:
+    assert Detector(names).read(text)[1] is None

@@ -68,25 +68,43 @@ def test_what_holds_signals_is_finished_before_one_ends_the_program(fails: bool)
     assert finished
 
 
-@pytest.mark.parametrize("is_ready", [False, True])
-def test_impatient_signals_do_not_break_off_what_cleans_up(is_ready: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impatient_signals_do_not_break_off_what_cleans_up_after_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("service.signals.time.monotonic", lambda: now)
-    if is_ready:
-        stop = Stop()
-        signal.raise_signal(signal.SIGINT)
-        assert stop.wait(0)
-    else:
-        UntilReady()
+    signals = UntilReady()
+    with pytest.raises(SystemExit), signals.heeded():
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(SystemExit):  # at once, as nothing cleans up after the first, which was lost
+            signal.raise_signal(signal.SIGINT)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+            try:
+                raise OSError("as something fails that is cleaned up")
+            except OSError:
+                signal.raise_signal(signal.SIGINT)
+            now += CLEANING_UP_S  # it hangs
+            with pytest.raises(SystemExit):
+                signal.raise_signal(signal.SIGINT)
+
+
+def test_impatient_signals_do_not_break_off_what_cleans_up_after_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("service.signals.time.monotonic", lambda: now)
+    stop = Stop()
+    signal.raise_signal(signal.SIGINT)
+    assert stop.wait(0)
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGINT)
     for _ in range(3):
         signal.raise_signal(signal.SIGINT)
 
-    if is_ready:
-        now += CLEANING_UP_S
-        stop.clean_up()  # as when it shuts down by itself
-        signal.raise_signal(signal.SIGINT)
+    now += CLEANING_UP_S
+    stop.clean_up()  # as when it shuts down by itself
+    signal.raise_signal(signal.SIGINT)
     now += CLEANING_UP_S  # it hangs
     with pytest.raises(SystemExit):
         signal.raise_signal(signal.SIGINT)

@@ -35,13 +35,10 @@ class Trial:
     tokens: Mapping[str, str]
     takes_tools: bool
 
-    def may_show_tools(self) -> bool:
-        """Whether it writes something else with a tool than without, as far as can be told.
-
-        Some only read those within messages.
-        """
+    def shows_tools(self) -> bool:
+        """Whether it writes something else with a tool than without, where there is only a user's message."""
         text = self.text([])
-        return text is None or text != replace(self, takes_tools=False).text([])
+        return text is not None and text != replace(self, takes_tools=False).text([])
 
     def writes_whole(self, calling: dict[str, Any], without: dict[str, Any], *, is_answered: bool) -> bool:
         """Whether it writes a call with its arguments, no values as Python shows them, and no None for its content.

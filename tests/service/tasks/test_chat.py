@@ -252,6 +252,29 @@ def test_tools_that_the_template_would_leave_out_are_refused(tokenizer: Tokenize
         prompt(chat, user("x"), tools=[{"type": "function", "function": {"name": "f"}}])
 
 
+@pytest.mark.parametrize(
+    ("condition", "where_shown"),
+    [
+        (
+            "messages[0].role == 'system'",
+            {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]},
+        ),
+        ("enable_tools", {"chat_template_kwargs": {"enable_tools": True}}),
+    ],
+)
+def test_tools_are_taken_where_the_template_shows_them(
+    tokenizer: Tokenizer, condition: str, where_shown: dict[str, Any]
+) -> None:
+    chat = chat_of(
+        tokenizer, "{% if " + condition + " and tools %}{{ tools | tojson }}{% endif %}{{ messages | last }}"
+    )
+    asked = {"messages": [user("x")], "tools": [{"type": "function", "function": {"name": "f"}}]}
+
+    assert '"name": "f"' in tokenizer.decode(chat.prompt(GenerateRequest(**{**asked, **where_shown}), 10_000))
+    with pytest.raises(InvalidRequest, match="has no place for them in this conversation"):
+        chat.prompt(GenerateRequest(**asked), 10_000)
+
+
 def test_a_template_for_tools_takes_the_others_place_where_there_are_some(tokenizer: Tokenizer) -> None:
     template = ChatTemplate(source="plain", tools_source="<|im_start|>{{ tools[0].function.name }}")
     chat = Chat(template, PackageTokenizer(tokenizer))

@@ -20,7 +20,7 @@ from service.api.protocols.openai.answers import (
 from service.api.protocols.openai.forms import FORM_EXAMPLE
 from service.api.protocols.openai.generation import pieces, whole
 from service.api.protocols.openai.logprobs import ScoredToken, logprobs_of
-from service.api.protocols.openai.requests import ChoicesRequest
+from service.api.protocols.openai.requests import ChoicesRequest, ConversationRequest
 from service.api.protocols.openai.tools import AllowedTools, CalledTool, Tool, ToolChosen, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import (
@@ -81,7 +81,7 @@ EXAMPLES = {
 }
 
 
-class ChatRequest(ChoicesRequest):
+class ChatRequest(ChoicesRequest, ConversationRequest):
     """A conversation to continue."""
 
     messages: Messages
@@ -103,7 +103,6 @@ class ChatRequest(ChoicesRequest):
     )
     parallel_tool_calls: bool = Field(True, description="whether it may call several at once")
     add_generation_prompt: bool = Field(True, description="begin an assistant's message behind the conversation")
-    chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
     @field_validator("best_of", mode="before")
     @classmethod
@@ -125,7 +124,7 @@ class ChatRequest(ChoicesRequest):
         fields: dict[str, Any] = {
             "messages": self.messages,
             "add_generation_prompt": self.add_generation_prompt,
-            "chat_template_kwargs": self.chat_template_kwargs,
+            "chat_template_kwargs": self.template_values,
             "separate_reasoning": self.separate_reasoning and not is_whole,
             **fields_of_tools(tools, choice, several=self.parallel_tool_calls),
         }

@@ -37,7 +37,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "moderation": (),
     "reasoning_effort": (),
-    "enable_thinking": (),
+    "enable_thinking": (),  # of conversations it is a field of its own
     "thinking_budget": (),
     "verbosity": ("medium",),
     "continue_final_message": (),
@@ -61,7 +61,6 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "logits_processors": (),
     "logprob_token_ids": (),
 }
-EVEN_FALSE = frozenset({"enable_thinking"})  # of which no is an answer, too
 TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
 ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
 # Where what is refused can be had instead.
@@ -70,7 +69,7 @@ ELSEWHERE = {
     **dict.fromkeys(("functions", "function_call"), "; send tools and tool_choice with messages instead"),
     **dict.fromkeys(("regex", "guided_regex"), "; send grammar: {regex: …} instead"),
     **dict.fromkeys(("n_predict", "max_new_tokens"), "; send max_tokens instead"),
-    "enable_thinking": "; for models that know it send chat_template_kwargs: {enable_thinking: …} instead",
+    "enable_thinking": "; it goes with messages to /v1/chat/completions",
 }
 
 
@@ -101,8 +100,7 @@ class OpenAIRequest(NullsLeftOut):
         if isinstance(reasoning, dict) and not _is_among(reasoning.get("effort"), (None, *ASKS_NOTHING)):
             raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
         for name, harmless in REFUSED.items():
-            passed_over = harmless if name in EVEN_FALSE else (*harmless, *ASKS_NOTHING)
-            if name in sent and name not in unused and not _is_among(sent[name], passed_over):
+            if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
                 raise InvalidRequest(f"{name} is not supported; leave it out{ELSEWHERE.get(name, '')}", name)
         for name in ALWAYS:
             if not sent.get(name, True):
@@ -189,3 +187,16 @@ class ChoicesRequest(GenerationRequest):
     def form(self) -> ResponseFormat | None:
         """The form that the text is said to have."""
         return self.response_format
+
+
+class ConversationRequest(GenerationRequest):
+    """What routes have in common whose prompts a chat template writes."""
+
+    chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
+    enable_thinking: bool | None = Field(None, description="the same said in chat_template_kwargs, as others take it")
+
+    @property
+    def template_values(self) -> dict[str, Any]:
+        """The values for the chat template; it passes over what it does not know."""
+        thinking = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
+        return {**thinking, **self.chat_template_kwargs}

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.conversation import messages_of
 from service.api.protocols.openai.items import InputItems
-from service.api.protocols.openai.requests import ASKS_NOTHING, GenerationRequest
+from service.api.protocols.openai.requests import ASKS_NOTHING, ConversationRequest
 from service.api.protocols.openai.tools import AllowedTools, ToolChosen, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, Message
@@ -94,7 +94,7 @@ class Reasoning(NullsLeftOut):
     effort: str | None = Field(None, description="only none, which changes nothing; see chat_template_kwargs")
 
 
-class ResponsesRequest(GenerationRequest):
+class ResponsesRequest(ConversationRequest):
     """A conversation to continue. Nothing is kept: each request has all of it."""
 
     form_name: ClassVar = "text.format"
@@ -122,7 +122,6 @@ class ResponsesRequest(GenerationRequest):
     metadata: Annotated[dict[MetadataKey, MetadataValue], few_entries(MAX_METADATA)] = Field(
         {}, description="goes back with the answer"
     )
-    chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
 
     @property
     def form(self) -> TextFormat | None:
@@ -185,7 +184,7 @@ class ResponsesRequest(GenerationRequest):
         choice = self.tool_choice.mode if isinstance(self.tool_choice, AllowedTools) else self.tool_choice
         fields: dict[str, Any] = {
             "messages": [*self._instructions(), *messages_of(self.input)],
-            "chat_template_kwargs": self.chat_template_kwargs,
+            "chat_template_kwargs": self.template_values,
             "separate_reasoning": not self.has_logprobs,
             **fields_of_tools(tools, choice, several=self.parallel_tool_calls),
         }

@@ -50,7 +50,14 @@ def with_templates(package: TinyPackage, folder: Path, sources: dict[str, str]) 
 def responding_folders(make_package: Any, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The tiny generator with templates of several kinds."""
     thinks = "{{ messages[0].content.split('</think>')[-1] }}"
-    sources = {"plain": TEMPLATE, "marked": templates.MARKED, "showing": SHOWING, "thinks": thinks}
+    switched = TEMPLATE + "{% if enable_thinking is defined %} {{ enable_thinking }}{% endif %}"
+    sources = {
+        "plain": TEMPLATE,
+        "marked": templates.MARKED,
+        "showing": SHOWING,
+        "thinks": thinks,
+        "switched": switched,
+    }
     return with_templates(make_package("long_stories"), tmp_path_factory.mktemp("packages"), sources)
 
 

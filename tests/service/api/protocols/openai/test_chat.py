@@ -83,7 +83,6 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"best_of": 2}, "best_of"),
         ({"regex": "[0-9]+"}, "regex"),
-        ({"enable_thinking": False}, "enable_thinking"),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
@@ -113,6 +112,24 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
     more = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY, **harmless)
 
     assert more["choices"] == plain["choices"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_whether_a_model_is_to_think_may_be_said_as_other_servers_take_it(responding: Client, path: str) -> None:
+    conversation = {"messages": MESSAGES} if "chat" in path else {"input": MESSAGES}
+    read = []
+    for said in ({}, {"enable_thinking": False}, {"chat_template_kwargs": {"enable_thinking": False}}):
+        usage = (await post(responding, path, model="switched", **conversation, **said))["usage"]
+        read.append(usage.get("prompt_tokens") or usage["input_tokens"])
+
+    assert read[0] < read[1] == read[2]
+
+
+async def test_a_completion_does_not_think_and_may_be_told_so(client: Client) -> None:
+    await post(client, "/v1/completions", prompt="Once", **GREEDY, enable_thinking=False)
+    error = await refused(client, "/v1/completions", prompt="Once", **GREEDY, enable_thinking=True)
+
+    assert error["param"] == "enable_thinking" and "/v1/chat/completions" in error["message"]
 
 
 async def test_tools_that_are_not_to_be_used_are_passed_over(client: Client) -> None:
