@@ -3,7 +3,8 @@
 Each rate is one run of `loadtests/locustfile.py` in open loop, its warm-up cut. A rate is borne when enough of what was
 sent kept the SLO. Rates rise by a factor until one is not, and the gap is then halved a few times. Beyond the knee
 queues grow for as long as the load lasts, so figures there say little. A rate that the load generator could not send
-says nothing of the service: the knee is then at least the highest rate that was borne.
+says nothing of the service: the knee is then at least the highest rate that was borne, and below the lowest that was
+sent and not borne, if there is one.
 """
 
 from __future__ import annotations
@@ -179,11 +180,19 @@ def limit(points: Sequence[Point]) -> Point | None:
     return min((point for point in points if not point.is_shown), key=lambda point: point.rate, default=None)
 
 
+def bound(points: Sequence[Point]) -> float | None:
+    """Return the lowest rate that was sent and not borne, below which the knee is; None where there is none."""
+    return min((point.rate for point in points if point.is_sent and not point.is_borne), default=None)
+
+
 def conclusion(points: Sequence[Point]) -> str:
     """Return what the points tell of the knee; at least one is needed."""
-    found, end = knee(points), limit(points)
+    found, end, above = knee(points), limit(points), bound(points)
     if end is None:
         return f"knee: at least {found:g} requests/s, the highest rate that was tried"
+    if not end.is_sent and above is not None:
+        place = f"between {found:g} and {above:g}" if found else f"below {above:g}"
+        return f"knee: {place} requests/s; the generator did not send {end.rate:g}"
     if not end.is_sent:
         most = max(point.report["total"]["sent"] / point.report["seconds"] for point in points)
         least = f"at least {found:g} requests/s" if found else "unknown"
@@ -192,10 +201,10 @@ def conclusion(points: Sequence[Point]) -> str:
 
 
 def as_json(points: Sequence[Point]) -> dict[str, Any]:
-    """Return all that was found; unless the rate above the knee was sent, the knee is but the least that it may be."""
-    by_rate, end = sorted(points, key=lambda point: point.rate), limit(points)
+    """Return all that was found; unless a rate was sent and not borne, the knee is but the least that it may be."""
+    by_rate, above = sorted(points, key=lambda point: point.rate), bound(points)
     runs = [point.report | {"rate": point.rate, "is_sent": point.is_sent} for point in by_rate]
-    return {"knee": knee(points), "is_at_least": end is None or not end.is_sent, "runs": runs}
+    return {"knee": knee(points), "is_at_least": above is None, "below": above, "runs": runs}
 
 
 def kept(report: Report) -> float:

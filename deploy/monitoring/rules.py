@@ -51,10 +51,11 @@ def _failed(function: str, window: str) -> str:
 # Each replica has a series of its own, which begins with it at 1 and never increases, so the series are counted. Where
 # a pod dies with its replica, as under KubeRay, each of them has another `instance`.
 REPLICAS = f"{SCOPE}, application, deployment"
-STARTED = (
-    f"count by ({REPLICAS}) (last_over_time(ray_serve_deployment_replica_starts_total[30m])"
+STARTS = (
+    "(last_over_time(ray_serve_deployment_replica_starts_total[30m])"
     " unless ray_serve_deployment_replica_starts_total offset 30m)"
 )
+STARTED = f"count by ({REPLICAS}) {STARTS}"
 
 
 def _sum(metric: str, window: str, by: str, selector: str = "") -> str:
@@ -179,13 +180,16 @@ RAY = (
         "Serve's controller tells nothing; the head or the controller is gone",
     ),
     # An update starts as many as there are, and its rollback as many again. Of those that never were healthy Serve may
-    # have told nothing: then ten are too many.
+    # have told nothing: then ten are too many. So are ten in one pod, however many there are elsewhere: an
+    # update and its rollback start more there only if it has more than five, as of those that share a GPU.
     Alert(
         "TrifoldReplicasFlap",
         f"""
-        {STARTED} > 10
-        unless {STARTED} <= 2 * max_over_time((sum by ({REPLICAS}) (ray_serve_deployment_replica_healthy))[30m:1m])
-        {OURS}
+        (
+          {STARTED} > 10
+          unless {STARTED} <= 2 * max_over_time((sum by ({REPLICAS}) (ray_serve_deployment_replica_healthy))[30m:1m])
+          or max by ({REPLICAS}) (count by ({REPLICAS}, instance) {STARTS}) > 10
+        ) {OURS}
         """,
         "",
         "warning",

@@ -43,7 +43,8 @@ HARMLESS = (
     | field_names("sbert_ce_default_activation_function sentence_transformers")
     # the tokenizer, and how outputs are chosen
     | OF_OUTPUTS
-    | field_names("cls_token_id mask_token_id sep_token_id unk_token_id model_max_length max_sequence_length")
+    | field_names("cls_token_id eos_token_ids mask_token_id sep_token_id unk_token_id")
+    | field_names("model_max_length max_sequence_length")
     | field_names("is_encoder_decoder padding prefix task_specific_params tokenizer_class")
 )
 UNKNOWN = (

@@ -257,9 +257,11 @@ def _plain(tokenizer: Tokenizer, text: str) -> tokenizers.Encoding:
     found = _of_parts(tokenizer, text, None)
     added = tokenizer.get_added_tokens_decoder()
     special = {token: each.content for token, each in added.items() if each.special}
-    here = {special[token] for token in found.ids if token in special}
-    # A vocabulary of pieces has special tokens among them, so these are taken apart before.
-    return _of_parts(tokenizer, text, _any_of(here)) if here else found
+    if special.keys().isdisjoint(found.ids):
+        return found
+    # A vocabulary of pieces has special tokens among them, so all are taken apart before, not only those that were
+    # found: what is cut elsewhere may show others.
+    return _of_parts(tokenizer, text, _any_of(special.values()))
 
 
 def _of_parts(tokenizer: Tokenizer, text: str, apart: re.Pattern[str] | None) -> tokenizers.Encoding:

@@ -21,10 +21,15 @@ from model.training.decisions import Decisions
 from model.training.errors import RunError
 from model.wording import first_line
 
-# What stands in the folder of a checkpoint or a package, beside names that a run writes, too.
-OF_OTHERS = frozenset({"manifest.json", "tokenizer_config.json", "model.safetensors.index.json"})
-BESIDE = frozenset({".err", ".log", ".out", ".partial"})
-WEIGHTS_OF_OTHERS = frozenset({".bin", ".onnx", ".safetensors"})
+# What stands in the folder of a checkpoint, a tokenizer or a package, beside names that a run writes, too.
+OF_OTHERS = frozenset(
+    {
+        *("manifest.json", "model.safetensors.index.json", "generation_config.json", "modules.json"),
+        *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+        *("vocab.json", "vocab.txt", "merges.txt"),
+    }
+)
+SUFFIXES_OF_OTHERS = frozenset({".bin", ".model", ".onnx", ".safetensors"})
 
 
 @dataclass(frozen=True)
@@ -168,23 +173,25 @@ class Run:
                 f"{self.folder}: there is {self.best.name}, and no {self.checkpoint.name} to go on from; "
                 "train into another folder, or remove this one to begin anew"
             )
-        is_ours, paths = self._has_begun(), sorted(self.folder.iterdir())
-        of_begun, made = {self.config, self.log, self.figures, self.curves}, {self.tokenizer, self.taught}
-        if any(path.is_file() and path not in {*of_begun, *made} and not _is_beside(path) for path in paths):
-            of_begun |= made  # it is more than what a run leaves that is killed before it describes itself
-        for path in paths:
-            if (path in of_begun and not is_ours) or path.name in OF_OTHERS or path.suffix in WEIGHTS_OF_OTHERS:
+        if self._is_described():
+            return
+        # A run that is killed before leaves a tokenizer, what it was taught, or half a description, which is empty.
+        of_described = {self.config, self.log, self.figures, self.curves}
+        if self.config.exists() and self.config.stat().st_size == 0:
+            of_described = set()
+        for path in sorted(self.folder.iterdir()):
+            if path in of_described or path.name in OF_OTHERS or path.suffix in SUFFIXES_OF_OTHERS:
                 raise RunError(
-                    f"{self.folder}: there is {path.name}, which is no training run's or what is left of one, and it "
-                    "could be replaced; train into an empty folder, or remove it"
+                    f"{self.folder}: there is {path.name}, and no description of a training run, so the files there "
+                    "may be others', and training could replace some; train into an empty folder, or empty this one"
                 )
 
-    def _has_begun(self) -> bool:
-        """Whether a run's description is there, which it writes before its figures; an empty one is half of that."""
+    def _is_described(self) -> bool:
+        """Whether a run's description is there, which it writes before its figures."""
         if not self.config.exists():
             return False
         with suppress(RunError):
-            return self.config.stat().st_size == 0 or "recipe" in self._noted()
+            return "recipe" in self._noted()
         return False
 
     def clear(self) -> None:
@@ -207,11 +214,6 @@ class Run:
         """Return the log's lines, but a last one that was interrupted as it was written."""
         whole = self.log.read_text().split("\n")[:-1] if self.log.exists() else []
         return [json.loads(line) for line in whole]
-
-
-def _is_beside(path: Path) -> bool:
-    """Whether a file is hidden, half written, or has what a command has said."""
-    return path.name.startswith(".") or path.suffix in BESIDE
 
 
 def save_whole(state: dict[str, Any], path: Path) -> None:

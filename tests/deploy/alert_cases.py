@@ -252,6 +252,17 @@ CASES = (
         "stories: 11 replicas started in half an hour",
         own=False,
     ),
+    Case(  # one of eight dies again and again in its pod; silent: an update of eight and its rollback, five in a pod
+        "TrifoldReplicasFlap",
+        "40m",
+        {STARTS.format(n, ',instance="a"'): "_x15 1x30" for n in range(10)}
+        | {STARTS.format(n, ',instance="a"'): ("_x15 1x30", None) for n in range(10, 12)}
+        | {STARTS.format(n, ',instance="b"'): (None, "_x15 1x30") for n in range(12, 18)}
+        | {f'{HEALTHY % n},instance="head"}}': "1x60" for n in range(8)},
+        FLAPPING,
+        "stories: 12 replicas started in half an hour",
+        own=False,
+    ),
     Case(
         "TrifoldAutoscalerSaturated",
         "35m",

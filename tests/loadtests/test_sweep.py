@@ -81,6 +81,17 @@ def test_what_was_not_sent_is_no_fault_of_the_service() -> None:
     found = [as_json(points) for points in ([borne, failed], [unsent, borne], [borne])]
     assert [each["knee"] for each in found] == [8, 8, 8]
     assert [each["is_at_least"] for each in found] == [False, True, True]
+    assert [each["below"] for each in found] == [16, None, None]
+
+
+def test_a_rate_that_was_not_sent_hides_none_that_was_sent_and_not_borne() -> None:
+    unsent, failed = Point(16, False, False, report(110, 40)), Point(32, True, False, report(320, 40))
+    points = [Point(8, True, True, report(80, 80)), unsent, failed]
+
+    assert conclusion(points) == "knee: between 8 and 32 requests/s; the generator did not send 16"
+    assert conclusion(points[1:]) == "knee: below 32 requests/s; the generator did not send 16"
+    found = as_json(points)
+    assert (found["knee"], found["is_at_least"], found["below"]) == (8, False, 32)
 
 
 def test_a_line_tells_the_figures_of_all_tasks_together() -> None:

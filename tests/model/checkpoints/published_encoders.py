@@ -132,6 +132,17 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "deberta-v3-small": {**DEBERTA, "num_hidden_layers": 6},
     "deberta-v3-base": DEBERTA,
 }
+# As transformers 2.3 to 2.5 wrote files: with what outputs are chosen by, an encoder's, too.
+BERT_OF_EARLY_2020: dict[str, Any] = {
+    **BERT,
+    **{"architectures": ["BertForSequenceClassification"], "bos_token_id": 0, "do_sample": False, "eos_token_ids": 0},
+    **{"finetuning_task": None, "id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "is_decoder": False},
+    **{"label2id": {"LABEL_0": 0, "LABEL_1": 1}, "layer_norm_eps": 1e-12, "length_penalty": 1.0, "max_length": 20},
+    **{"model_type": "bert", "num_beams": 1, "num_labels": 2, "num_return_sequences": 1, "output_attentions": False},
+    **{"output_hidden_states": False, "output_past": True, "pad_token_id": 0, "pruned_heads": {}},
+    **{"repetition_penalty": 1.0, "temperature": 1.0, "top_k": 50, "top_p": 1.0, "torchscript": False},
+    **{"type_vocab_size": 2, "use_bfloat16": False, "vocab_size": 30522},
+}
 # With heads that were fine-tuned on the multilingual BERT, whose file has fields of a pooler that nobody computes.
 MULTILINGUAL_BERT: dict[str, Any] = {
     **BERT,

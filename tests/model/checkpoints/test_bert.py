@@ -15,7 +15,7 @@ from model.checkpoints.read import FAMILIES, family_of
 from model.sizes import SIZES
 from tests.checkpoints import convert
 from tests.model.checkpoints.parity import converted, loud_weights
-from tests.model.checkpoints.published_encoders import MULTILINGUAL_BERT, PUBLISHED
+from tests.model.checkpoints.published_encoders import BERT_OF_EARLY_2020, MULTILINGUAL_BERT, PUBLISHED
 
 IDS, MASK = torch.tensor([[5, 9, 3, 7], [4, 8, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 
@@ -41,6 +41,19 @@ def test_a_field_that_mpnet_does_not_have_changes_nothing() -> None:
 
 def test_fields_of_a_pooler_that_nobody_computes_change_nothing() -> None:
     assert BERT.to_config(MULTILINGUAL_BERT).vocab_size == 119547
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta", "pad_token_id": 1},
+    ],
+)
+def test_how_files_of_early_2020_choose_outputs_changes_no_encoder(changes: dict[str, Any]) -> None:
+    config = {**BERT_OF_EARLY_2020, **changes}
+
+    assert FAMILIES[config["model_type"]].to_config(config).head.num_labels == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from model.checkpoints.errors import CheckpointError
@@ -188,5 +188,19 @@ def test_padding_may_be_the_unknown_token_of_a_tokenizer_that_knows_all(bert: Pa
     content = json.loads(train_bpe(TEXTS, 400, ["<unk>"]).to_str())
     content["model"]["unk_token"] = "<unk>"
     Tokenizer.from_str(json.dumps(content)).save(str(bert / TOKENIZER_FILE))
+
+    check_description(bert)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.Unigram([("<s>", 0.0), ("<pad>", 0.0), ("a", -1.0)], unk_id=None),
+        models.WordLevel({"<s>": 0, "<pad>": 1, "a": 2}, unk_token="<unk>"),
+    ],
+)
+def test_a_tokenizer_without_a_token_for_unknown_words_puts_no_padding_there(model: models.Model, bert: Path) -> None:
+    as_family("Roberta", bert)
+    Tokenizer(model).save(str(bert / TOKENIZER_FILE))
 
     check_description(bert)

@@ -177,6 +177,17 @@ def test_in_a_plain_text_nothing_is_a_special_token(tokenizer: PackageTokenizer,
         assert plain.ids == tokenizer.encode(text, adds_special=False).ids
 
 
+def test_a_word_that_is_not_known_hides_no_special_token_in_a_plain_text() -> None:
+    pieces = ["[UNK]", "[CLS]", *(f"{before}{letter}" for letter in "[]CLSUNK" for before in ("", "##"))]
+    vocabulary = {piece: token for token, piece in enumerate(pieces)}
+    whole = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))  # all of a text is a word
+    whole.add_special_tokens(["[UNK]", "[CLS]"])
+
+    plain = PackageTokenizer(whole).encode("[CLS][UNK]🙂", plain=True)
+
+    assert plain.tokens == ["[", "C", "##L", "##S", "##]", "##[", "[UNK]"]
+
+
 def test_the_tokenizer_frames_a_plain_text_as_any_other(words: PackageTokenizer) -> None:
     framed = words.encode("a [SEP] b", plain=True)
 

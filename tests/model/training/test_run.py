@@ -24,10 +24,11 @@ def content_of(folder: Path) -> dict[str, bytes]:
     [
         ({"config.json": '{"model_type": "bert"}', "tokenizer.json": "{}", "log.jsonl": "{}"}, "config.json"),
         ({"config.json": "{", "tokenizer.json": "{}"}, "config.json"),
-        ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, "tokenizer.json"),
+        ({"tokenizer.json": "{}", "tokenizer_config.json": "{}"}, "tokenizer_config.json"),
         ({"model.safetensors": "", "tokenizer.json": "{}"}, "model.safetensors"),
         ({"figures.json": "{}", "tokenizer.json": "{}"}, "figures.json"),
-        ({"tokenizer.json": "{}", "vocab.json": "{}"}, "tokenizer.json"),
+        ({"tokenizer.json": "{}", "vocab.json": "{}"}, "vocab.json"),
+        ({"config.json": "", "model.safetensors": ""}, "model.safetensors"),
     ],
 )
 def test_a_folder_with_others_files_is_left_as_it_is(others: dict[str, str], first: str, tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_folder_with_others_files_is_left_as_it_is(others: dict[str, str], fir
         (tmp_path / name).write_text(content)
     before = content_of(tmp_path)
 
-    with pytest.raises(RunError, match=f"there is {first}, which is no training run's .* train into an empty folder"):
+    with pytest.raises(RunError, match=f"there is {first}, and no description of a training run, .* empty folder"):
         run("finetune-classify-spam", tmp_path)
     assert content_of(tmp_path) == before
 
@@ -44,7 +45,7 @@ def test_so_is_that_of_a_package(make_package: MakePackage, tmp_path: Path) -> N
     package = Path(shutil.copytree(make_package("sentiment").folder, tmp_path / "sentiment"))
     before = content_of(package)
 
-    with pytest.raises(RunError, match="which is no training run's"):
+    with pytest.raises(RunError, match="no description of a training run"):
         run("finetune-classify-spam", package)
     assert content_of(package) == before
 
@@ -59,12 +60,20 @@ def test_a_run_interrupted_before_its_first_checkpoint_begins_anew_beside_its_ou
         patched.setattr(Training, "save", interrupted)
         run("finetune-classify-spam", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "tokenizer.json"}
-    for name in ("train.log", "nohup.out", "slurm-1.err", "README.md", "checkpoint.partial", ".gitkeep"):  # of anybody
+    for name in ("train.log", "nohup.out", "slurm-1.err", "README.md", "data.bin", ".gitkeep"):  # of anybody
         (tmp_path / name).write_text("")
     (tmp_path / "lost+found").mkdir()
 
     run("finetune-classify-spam", tmp_path)
     assert json.loads((tmp_path / "figures.json").read_text())["step"] > 0
+
+
+def test_a_run_killed_while_it_read_data_begins_anew_beside_files_of_anybody(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "taught.npz", "train.txt", "train.pid", "README.md"):
+        (tmp_path / name).write_text("{}")
+
+    run("finetune-classify-spam", tmp_path)
+    assert (tmp_path / "best.pt").exists()
 
 
 def test_a_run_killed_while_it_described_itself_begins_anew(tmp_path: Path) -> None:
