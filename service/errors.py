@@ -10,6 +10,7 @@ ServiceError
 ├── MethodNotAllowed    405  the route exists, with another method
 ├── RequestTimeout      408  the body came too slowly
 ├── TooLarge            413  the body, or the number of inputs
+├── Compressed          415  the body is compressed
 ├── InvalidRequest      422  a field has a value that is not allowed
 │   ├── WrongForm       422  the body is not of the form that the route asks for
 │   ├── EmptyInput      422  a list of inputs is empty, or a text that must have tokens
@@ -120,6 +121,16 @@ class TooLarge(ServiceError):
     """The body has too many bytes or too many inputs."""
 
     status, code = 413, "too_large"
+
+
+class Compressed(ServiceError):
+    """The body is compressed, or encoded otherwise."""
+
+    status, code = 415, "unsupported_encoding"
+
+    def headers(self) -> dict[str, str]:
+        """Say how the body is to come, as RFC 9110 asks."""
+        return {"Accept-Encoding": "identity"}
 
 
 class InvalidRequest(ServiceError):

@@ -238,6 +238,11 @@ class Manifest(Part):
         return size
 
     @property
+    def longest_input(self) -> int:
+        """Tokens of the longest input that is answered: behind a decoder's prompt there is room for a token."""
+        return self.limits.max_input_tokens if "encoder" in self.graphs else self.limits.max_positions - 1
+
+    @property
     def files(self) -> set[str]:
         """Names of the files that serving needs."""
         return {graph.file for graph in self.graphs.values()} | (set() if self.image else {TOKENIZER_FILE})

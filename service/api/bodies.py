@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.middleware import error_response
 from service.api.observing import observed
-from service.errors import NotJson, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
+from service.errors import Compressed, NotJson, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
 from service.tasks.task import ANONYMOUS
 from service.turns import Turn
 
@@ -27,6 +27,7 @@ BODIES_UNDER_WAY = 64  # as large as they may be
 LARGE_BODY = 2**16  # bytes; as many smaller ones as requests that may run at a time come to a quarter of a gigabyte
 LARGE_BODIES = 128  # as large as they may be, and their values six times as large, until they are answered
 MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousands of them
+MAX_SHOWN = 40  # characters of a header that an error repeats
 MAX_VALUES = 65_536  # of one body: parsed in about ten milliseconds
 MAX_DEPTH = 200  # of lists and objects in one another: what is written of them in Python calls itself for each
 SPACE = b" \t\r\n\xef\xbb\xbf"  # the last three mark UTF-8
@@ -67,8 +68,15 @@ class BodyLimits:
             self.large += Counter()  # without those who have none
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """Return a request's body; raises `TooLarge`, `RequestTimeout`, `ServerOverloaded`, `ClientDisconnect`."""
-        announced = Headers(scope=scope).get("content-length", "")
+        """Return a request's body.
+
+        Raises `Compressed`, `TooLarge`, `RequestTimeout`, `ServerOverloaded`, `ClientDisconnect`, `NotJson`.
+        """
+        headers = Headers(scope=scope)
+        encoding = headers.get("content-encoding", "")
+        if encoding.strip().lower() not in {"", "identity"}:
+            raise Compressed(f"Content-Encoding {encoding[:MAX_SHOWN]!r} is not supported; send the body as it is")
+        announced = headers.get("content-length", "")
         if announced.isascii() and announced.isdigit():  # as "²" is not, which is a digit too
             self._check(int(announced[:MAX_DIGITS]))
         chunks: list[bytes] = []

@@ -86,9 +86,15 @@ class Tasks:
     def named(self, model: str, kind: Kind | None) -> Task:
         """Return the model of a name; raises `UnknownModel`, `WrongTask`."""
         if model not in self.by_name:
+            if (address := observed().address) is not None:
+                asked = f"model is {model[:SHOWN]!r} at the address of {address!r}; leave it out"
+                raise UnknownModel(asked, "model")
             raise UnknownModel(f"there is no model {model[:SHOWN]!r}; there are {self._names()}", "model")
         task = self.by_name[model]
         if not answers(task.manifest, kind):
+            if kind == "chat" and "generate" in task.manifest.tasks:
+                asked = f"model {model!r} has no chat template; send a prompt (/v1/completions, /generate)"
+                raise WrongTask(asked, "model")
             raise WrongTask(f"model {model!r} is for {' and '.join(task.manifest.tasks)}, not for {kind}", "model")
         return task
 

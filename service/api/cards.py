@@ -44,7 +44,7 @@ def _card(manifest: Manifest, provider: str | None) -> ModelCard:
         chat=manifest.chat_template is not None,
         languages=manifest.languages.names if manifest.languages else [],
         directions=manifest.languages.directions if manifest.languages else [],
-        max_input_tokens=manifest.limits.max_input_tokens,
+        max_input_tokens=manifest.longest_input,
         max_positions=manifest.limits.max_positions,
         evaluation=[figure.model_dump() for figure in manifest.evaluation],
         provider=provider,

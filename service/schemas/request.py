@@ -85,31 +85,62 @@ def as_lists_of_ids(value: object) -> list[list[int]] | None:
 # max_new_tokens, but not top_p for top_k, nor skip_special_tokens for add_special_tokens.
 NEAR = 0.82
 OTHERS = frozenset({"encoder_no_repeat_ngram_size"})  # near by name, and something else where others know it
-# What other servers and libraries call a field, too far from our name to be taken for a slip of it; and values of it
-# that are as if it were left out.
-ELSEWHERE: dict[str, tuple[str, tuple[object, ...]]] = {
-    "aggregation_strategy": ("aggregation", ()),
-    "candidate_labels": ("labels", ()),
-    "doc_stride": ("overlap", ()),
-    "handle_impossible_answer": ("no_answer", (False,)),
-    "max_active_dims": ("top_k", ()),
-    "function_to_apply": ("activation", ()),
-    "guided_json": ("grammar", ()),
-    "max_completion_tokens": ("max_tokens", ()),
-    "num_beams": ("beam_size", ()),
-    "normalize_embeddings": ("normalize", ()),
-    "num_return_sequences": ("n", (1,)),
-    "output_dimension": ("dimensions", ()),
-    "output_dimensionality": ("dimensions", ()),
-    "raw_scores": ("activation", (False,)),
-    "response_format": ("grammar", ({"type": "text"},)),
-    "return_text": ("return_documents", (False,)),
-    "stop_sequences": ("stop", ([],)),
-    "stride": ("overlap", (0,)),
-    "top_k": ("top_n", ()),
-    "truncate_dim": ("dimensions", ()),
-    "truncation": ("truncate", (False,)),
-    "truncation_direction": ("truncation_side", ()),
+# What other servers and libraries call fields, too far from our names to be taken for a slip of them.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "aggregation_strategy": ("aggregation",),
+    "alternatives": ("n_best",),
+    "candidate_labels": ("labels",),
+    "do_sample": ("temperature",),
+    "doc_stride": ("overlap",),
+    "function_to_apply": ("activation",),
+    "guided_json": ("grammar",),
+    "guided_regex": ("grammar",),
+    "handle_impossible_answer": ("no_answer",),
+    "json_schema": ("grammar",),
+    "max_active_dims": ("top_k",),
+    "max_completion_tokens": ("max_tokens",),
+    "max_length": ("max_tokens",),
+    "n_predict": ("max_tokens",),
+    "normalize_embeddings": ("normalize",),
+    "num_beams": ("beam_size",),
+    "num_hypotheses": ("n_best",),
+    "num_return_sequences": ("n", "n_best"),
+    "output_dimension": ("dimensions",),
+    "output_dimensionality": ("dimensions",),
+    "raw_scores": ("activation",),
+    "regex": ("grammar",),
+    "repeat_penalty": ("repetition_penalty",),
+    "response_format": ("grammar",),
+    "return_text": ("return_documents",),
+    "source_lang": ("source",),
+    "src_lang": ("source",),
+    "stop_sequences": ("stop",),
+    "stop_token_ids": ("stop_ids",),
+    "stride": ("overlap",),
+    "structured_outputs": ("grammar",),
+    "target_lang": ("target",),
+    "tgt_lang": ("target",),
+    "top_k": ("top_n",),
+    "truncate_dim": ("dimensions",),
+    "truncation": ("truncate",),
+    "truncation_direction": ("truncation_side",),
+}
+# Values of those that are as if they were left out.
+HARMLESS: dict[str, tuple[object, ...]] = {
+    "alternatives": (0,),
+    "do_sample": (True,),
+    "handle_impossible_answer": (False,),
+    "n_predict": (-1,),
+    "num_hypotheses": (1,),
+    "num_return_sequences": (1,),
+    "raw_scores": (False,),
+    "repeat_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "return_text": (False,),
+    "stop_sequences": ([],),
+    "stop_token_ids": ([],),
+    "stride": (0,),
+    "truncation": (False,),
 }
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known
@@ -141,8 +172,8 @@ class Request(BaseModel):
             )
             for name in islice(unknown, MAX_UNKNOWN):
                 free = known - body.keys()
-                ours, harmless = ELSEWHERE.get(name, ("", ()))
-                near = [ours] if ours in free and body[name] not in harmless else []
+                is_harmless = body[name] in HARMLESS.get(name, ())
+                near = [ours for ours in ELSEWHERE.get(name, ()) if ours in free and not is_harmless]
                 near = near or difflib.get_close_matches(name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"

@@ -57,8 +57,7 @@ class Prompts:
         assert manifest.special_ids.start is not None, "bug: a model that generates has a start"
         self._start = manifest.special_ids.start
         self._has_source = "encoder" in manifest.graphs
-        limits = manifest.limits
-        self._limit = limits.max_input_tokens if self._has_source else limits.max_positions - 1
+        self._limit = manifest.longest_input
         self.chat = Chat(manifest.chat_template, tokenizer) if manifest.chat_template else None
 
     def expected(self, request: GenerateRequest) -> tuple[int, int]:

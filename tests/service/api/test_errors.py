@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import time
 from typing import Any
@@ -163,6 +164,16 @@ async def test_a_text_of_more_sentences_than_the_queue_holds_is_translated(open_
     assert answer["usage"]["completion_tokens"] > 40
 
 
+async def test_a_body_that_is_compressed_is_refused_by_the_name_of_its_encoding(client: Client) -> None:
+    body = json.dumps({"input": "x"}).encode()
+    packed = await client.post("/classify", content=gzip.compress(body), headers={"content-encoding": "gzip"})
+    plain = await client.post("/classify", content=body, headers={"content-encoding": "Identity"})
+
+    assert packed.status_code == 415 and packed.headers["accept-encoding"] == "identity"
+    assert packed.json()["error"]["message"] == "Content-Encoding 'gzip' is not supported; send the body as it is"
+    assert plain.status_code == 200
+
+
 async def test_unknown_fields_are_tolerated(client: Client) -> None:
     await post(client, "/generate", prompt="x", max_tokens=1, user="somebody", best_of=1)
 
@@ -187,6 +198,14 @@ async def test_unknown_fields_are_tolerated(client: Client) -> None:
         ("/rerank", {"query": "x", "documents": ["y"], "raw_scores": True}, "raw_scores", "activation"),
         ("/rerank", {"query": "x", "documents": ["y"], "return_text": True}, "return_text", "return_documents"),
         ("/embed", {"input": "x", "truncate_dim": 8}, "truncate_dim", "dimensions"),
+        ("/translate", {"input": "x", "target": "sv", "num_return_sequences": 2}, "num_return_sequences", "n_best"),
+        ("/generate", {"prompt": "x", "num_return_sequences": 2}, "num_return_sequences", "n"),
+        ("/translate", {"input": "x", "target": "sv", "alternatives": 2}, "alternatives", "n_best"),
+        ("/translate", {"input": "x", "target": "sv", "source_lang": "de"}, "source_lang", "source"),
+        ("/translate", {"input": "x", "tgt_lang": "sv"}, "tgt_lang", "target"),
+        ("/generate", {"prompt": "x", "stop_token_ids": [5]}, "stop_token_ids", "stop_ids"),
+        ("/generate", {"prompt": "x", "do_sample": False}, "do_sample", "temperature"),
+        ("/generate", {"prompt": "x", "json_schema": {}}, "json_schema", "grammar"),
         ("/embed", {"input": "x", "normalize_embeddings": False}, "normalize_embeddings", "normalize"),
         ("/embed", {"input": "x", "truncation_direction": "left"}, "truncation_direction", "truncation_side"),
         ("/answer", {"question": "x", "context": "y", "doc_stride": 8}, "doc_stride", "overlap"),

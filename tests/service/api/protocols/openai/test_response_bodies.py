@@ -161,7 +161,7 @@ async def test_too_many_log_probabilities_are_refused(client: Client, monkeypatc
 async def test_a_model_without_a_template_does_not_converse(client: Client) -> None:
     error = await refused(client, RESPONSES, model="stories", input="Hi")
 
-    assert error["message"] == "model 'stories' is for generate, not for chat"
+    assert error["message"] == "model 'stories' has no chat template; send a prompt (/v1/completions, /generate)"
 
 
 async def test_an_error_before_a_stream_begins_is_an_ordinary_answer(client: Client) -> None:
