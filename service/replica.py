@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
@@ -48,12 +50,15 @@ class Replica:
 
         self._settings, self._metrics = _settings_and_metrics()
         self._tracing = Tracing.of(self._settings)
-        application = serve.get_replica_context().app_name
+        application, started = serve.get_replica_context().app_name, time.monotonic()
         loads = [partial(load_task, model, self._settings.limits, self._metrics, application) for model in models]
         self._tasks: list[LocalTask | ReopenedTask]
         with _told():
             self._tasks = [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
         self._by_name = {task.manifest.name: task for task in self._tasks}
+        # As Ray reports the end of a process by its number alone.
+        about = {"models": list(self._by_name), "pid": os.getpid()}
+        logger.info("models opened in %.1f s", time.monotonic() - started, extra=about)
         self._asked = 0  # requests that had begun when Serve's controller was last told
         _settle_memory()
         sys.setswitchinterval(SWITCH_S)

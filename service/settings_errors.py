@@ -34,7 +34,9 @@ def problems(error: ValidationError, known: Iterable[str] = ()) -> str:
 
 
 def _problem(found: ErrorDetails, known: Sequence[str]) -> str:
-    field, message = ".".join(map(str, found["loc"])), found["msg"]
+    field, message = ".".join(map(str, found["loc"])), found["msg"].removeprefix("Value error, ")
+    if found["type"] == "model_type":
+        message = "should have fields, each written `field: value`"
     if found["type"] == "extra_forbidden":
         name = str(found["loc"][-1])
         near = difflib.get_close_matches(name, known, n=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -153,7 +154,9 @@ def test_who_is_slow_is_told_and_who_was_begun_is_answered_before_the_end(servic
         head, _, content = b"".join(iter(partial(reader.recv, 65536), b"")).partition(b"\r\n\r\n")
         assert len(content) > 5_000_000 and f"content-length: {len(content)}".encode() in head.lower()
     assert service.process.wait(timeout=30) == 0
-    assert "ray.kill" not in service.log.read_text(), "the log ends with Ray's report of what was asked for"
+    log = service.log.read_text()
+    assert re.search(r'"event": "models opened in [0-9.]+ s".*"models": \["stories"\], "pid": [0-9]+', log)
+    assert "ray.kill" not in log, "the log ends with Ray's report of what was asked for"
 
 
 @pytest.mark.parametrize("stage", ["imports", "gcs_server", "raylet", "ServeController", "ServeReplica"])

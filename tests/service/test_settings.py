@@ -150,7 +150,7 @@ def test_a_place_that_is_empty_is_none(monkeypatch: pytest.MonkeyPatch, name: st
 def test_a_collector_without_its_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIFOLD_OTLP_ENDPOINT", "collector:4318")
 
-    with pytest.raises(SettingsError, match=r"otlp_endpoint: .* must begin with http://"):
+    with pytest.raises(SettingsError, match=r"otlp_endpoint: must begin with http://"):
         Settings.read()
 
 
