@@ -258,7 +258,7 @@ class _ModelsFile(BaseModel):
             raise ValueError("there must be a list `models:` of packages, each as `- package: FOLDER`")
         if isinstance(models, list) and any(isinstance(each, dict) and "model" in each for each in models):
             raise ValueError(
-                "models: only `trifold serve --models FILE` makes packages of names (`model`): start with it, or make the "
-                "package first (`trifold import NAME --out FOLDER`) and name its folder as `package`"
+                "models: only `trifold serve --models FILE` makes packages of names (`model`): start with it, or make "
+                "each package first (`trifold import NAME --out FOLDER`) and name its folder as `package`"
             )
         return content

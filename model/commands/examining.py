@@ -14,6 +14,8 @@ from model.commands.tables import show
 from model.package import Figure
 from model.sizes import SIZES
 
+TRAINED_HERE = "trifold"  # a manifest's family, where it is not that of a checkpoint
+
 
 def evaluate(
     package: Package,
@@ -26,6 +28,7 @@ def evaluate(
     """Measure a package's figures on test data and write them into its manifest.
 
     Of a classifier also how honest its scores are, where it is worse, and what it gets wrong, unless --limit is given.
+    It is measured on a table of your own if --data has one: test.csv, with columns text and label.
     Fails where the precision costs more than it may, beside a reference.
     """
     from model.evaluation.costs import costs
@@ -35,8 +38,10 @@ def evaluate(
     figures = measure(package, data, limit=limit, reference=reference, tell=_show_figures)
     manifest = Manifest.load(package)
     calibration = manifest.calibration
-    if calibration is not None and limit is None:
-        errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in calibration.errors)
+    measured = {figure.dataset for figure in figures}
+    told = [each for each in calibration.errors if each.dataset in measured] if calibration is not None else []
+    if calibration is not None and told:  # else it was fitted and measured on other data before
+        errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in told)
         print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}")
     if limit is None:
         for baseline in manifest.baselines:
@@ -55,8 +60,18 @@ def _show_figures(figures: list[Figure]) -> None:
     show(table)
 
 
-def verify(package: Package, run: RunFolder) -> None:
-    """Compare a package's graphs with the run it was exported from; fails where they differ by more than they may."""
+def verify(
+    package: Package,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="folder of the run that it was exported from", exists=True, file_okay=False),
+    ] = None,
+) -> None:
+    """Compare a package's graphs with the run it was exported from; fails where they differ by more than they may.
+
+    An imported package was compared with its checkpoint as it was imported.
+    """
+    from model.export.limits import verified_in_words
     from model.export.naive import open_package
     from model.export.verify import LIMITS, TOLERANCE
     from model.export.verify import verify as compare
@@ -64,6 +79,13 @@ def verify(package: Package, run: RunFolder) -> None:
     from model.training.run import load_trained
 
     manifest = Manifest.load(package)
+    if manifest.family != TRAINED_HERE:
+        raise PackageError(
+            f"{package}: it was imported, and compared with its checkpoint then: {verified_in_words(manifest)}; its "
+            "files are as they were; to compare it anew, import it again"
+        )
+    if run is None:
+        raise typer.BadParameter("give the folder of the run that it was exported from", param_hint="--run")
     model, tokenizer, _ = load_trained(run)
     others = {name: values for name, values in manifest.sizes.differences(model.config).items() if name != "dropout"}
     if others:

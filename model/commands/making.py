@@ -88,10 +88,11 @@ def export(
     samples: SampleTexts = None,
 ) -> None:
     """Export a run's best weights as a model package, verified against torch."""
+    from model.export.limits import verified_in_words
     from model.export.runs import export_run
 
     manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples, precision))
-    print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+    print(f"{out}: {verified_in_words(manifest)}")
 
 
 def unpack(
@@ -122,6 +123,7 @@ def import_checkpoint(
 
     model/README.md lists the families.
     """
+    from model.export.limits import verified_in_words
     from model.hub.packages import ImportOptions, Packages
     from model.package import Manifest
 
@@ -132,8 +134,7 @@ def import_checkpoint(
         out = packages.find(checkpoint, options)
     else:
         packages.make(checkpoint, out, options)
-    manifest = Manifest.load(out)
-    print(f"{out}: {manifest.precision}, float32 error {manifest.verification.max_relative_error:.1e}")
+    print(f"{out}: {verified_in_words(Manifest.load(out))}")
 
 
 def packages(

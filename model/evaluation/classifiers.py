@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from model.evaluation.calibration import (
     sigmoid,
 )
 from model.evaluation.opened import Evaluation, Measured
+from model.evaluation.own_table import check_measurable
 from model.package import (
     Baseline,
     Calibration,
@@ -50,8 +52,7 @@ class Labelled:
     """What a package with some labels is tested on, and what its temperature is fitted on."""
 
     tests: dict[str, Read]
-    validation: str  # what it is, in words
-    read_validation: Read
+    validation: tuple[str, Read] | None = None  # what it is, in words; none: the temperature stays as it is
     read_train: Read | None = None  # what a bag of words learns from, where one is to be beaten
 
 
@@ -61,32 +62,33 @@ DATA: dict[tuple[str, ...], Labelled] = {
             "sst2/test": lambda data: sentiment.read_labelled(data / "sst2" / "test.tsv.xz"),
             "imdb/test": lambda data: sentiment.read_labelled(data / "imdb" / "test.jsonl.xz"),
         },
-        f"sst2/dev, and the first {sentiment.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
-        lambda data: sentiment.read_sentiment(data, "validation"),
+        (
+            f"sst2/dev, and the first {sentiment.VALIDATION_REVIEWS:,} of imdb/train, which are not trained on",
+            lambda data: sentiment.read_sentiment(data, "validation"),
+        ),
     ),
     readers.SPAM: Labelled(
         {"sms_spam/test": lambda data: readers.read_spam(data, "test")},
-        "sms_spam/validation",
-        lambda data: readers.read_spam(data, "validation"),
+        ("sms_spam/validation", lambda data: readers.read_spam(data, "validation")),
     ),
     readers.TOPICS: Labelled(
         {"dbpedia14_subset/test": lambda data: readers.read_topics(data, "test")},
-        "dbpedia14_subset/validation",
-        lambda data: readers.read_topics(data, "validation"),
+        ("dbpedia14_subset/validation", lambda data: readers.read_topics(data, "validation")),
     ),
     nli.ENTAILMENTS: Labelled(
         {
             "nli_mix/test_snli": lambda data: nli.read_entailment_file(data, "test_snli"),
             "nli_mix/test_mnli_dev_matched": lambda data: nli.read_entailment_file(data, "test_mnli_dev_matched"),
         },
-        "nli_mix/validation",
-        lambda data: nli.read_entailment(data, "validation"),
+        ("nli_mix/validation", lambda data: nli.read_entailment(data, "validation")),
         lambda data: nli.read_entailment(data, "train"),
     ),
     readers.CLOTHES: Labelled(
         {"fashion_mnist/test": lambda data: readers.read_clothes(data, "test")},
-        f"the last {readers.VALIDATION_IMAGES:,} of fashion_mnist/train, which are not trained on",
-        lambda data: readers.read_clothes(data, "validation"),
+        (
+            f"the last {readers.VALIDATION_IMAGES:,} of fashion_mnist/train, which are not trained on",
+            lambda data: readers.read_clothes(data, "validation"),
+        ),
     ),
 }
 
@@ -111,41 +113,56 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """Measure accuracy on the test data that have these labels, and F1 where one of two labels is to be found.
 
     Without `limit`, also measures the card. No temperature is fitted with under 100 validation rows, or without a wrong
-    answer.
+    answer; without validation data, as beside a table of the user's own, the one there is stays.
     """
     manifest = evaluation.manifest
-    labels = tuple(manifest.labels)
-    is_own = manifest.training is not None and manifest.training.recipe == own_labels.RECIPE
-    if not is_own and labels not in DATA:
-        raise PackageError(
-            f"{manifest.name}: there is no test data with its labels here; a table of one's own measures only what was "
-            "fine-tuned on it"
-        )
-    data = _own(evaluation.data, manifest) if is_own else DATA[labels]
+    data = _data_for(evaluation.data, manifest)
+    is_softmax = manifest.activation == "softmax"  # else scores are no probabilities of labels that exclude one another
+    if is_softmax and evaluation.limit is None:
+        import_module("matplotlib")  # draws the card's diagram: better missing now than after minutes
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
     if manifest.entailment is not None:
         figures.append(_into_labels(evaluation, manifest.entailment))
     if evaluation.limit is not None:
         return Measured(figures)
-    validation = _answered(evaluation, data.validation, data.read_validation)
-    is_softmax = manifest.activation == "softmax"  # else scores are no probabilities of labels that exclude one another
-    is_fitted = is_softmax and len(validation.truth) >= LEAST_FITTED and not validation.is_right.all()
-    temperature = fit_temperature(validation.logits, validation.truth) if is_fitted else 1.0
+    temperature, calibration = manifest.temperature, manifest.calibration
+    if data.validation is not None:
+        calibration = _calibration(evaluation, *data.validation, tests)
+        temperature = 1.0 if calibration is None else calibration.temperature
     fields: dict[str, Any] = {
         "baselines": _baselines(evaluation, data, tests),
-        "slices": [part for test in tests for part in slices(test, labels)],
+        "slices": [part for test in tests for part in slices(test, manifest.labels)],
         "wrong_answers": [answer for test in tests for answer in wrong_answers(test, manifest, temperature)],
-        "calibration": None,
+        "calibration": calibration,
     }
-    if is_fitted:
-        fields["calibration"] = Calibration(
-            temperature=round(temperature, 4),
-            fitted_on=data.validation,
-            rows=len(validation.truth),
-            errors=[_calibration_error(test, temperature) for test in tests],
-        )
     return Measured(figures, fields, {RELIABILITY_FILE: _diagram(tests, temperature)} if is_softmax else {})
+
+
+def _data_for(data: Path, manifest: Manifest) -> Labelled:
+    """Return what a classifier is tested on: where it was fine-tuned, a table of the user's own, or a data set."""
+    if manifest.training is not None and manifest.training.recipe == own_labels.RECIPE:
+        return _own(data, manifest)
+    labels = tuple(manifest.labels)
+    if labels in DATA and not own_labels.has_part(data, "test"):
+        return DATA[labels]
+    check_measurable(data, manifest)
+    return Labelled({f"{data.resolve().name}/test": lambda data: own_labels.read_tested(data, manifest.labels)})
+
+
+def _calibration(evaluation: Evaluation, fitted_on: str, read: Read, tests: Sequence[Answered]) -> Calibration | None:
+    """Fit a temperature on validation data; none where they cannot tell one."""
+    validation = _answered(evaluation, fitted_on, read)
+    is_softmax = evaluation.manifest.activation == "softmax"
+    if not is_softmax or len(validation.truth) < LEAST_FITTED or validation.is_right.all():
+        return None
+    temperature = fit_temperature(validation.logits, validation.truth)
+    return Calibration(
+        temperature=round(temperature, 4),
+        fitted_on=fitted_on,
+        rows=len(validation.truth),
+        errors=[_calibration_error(test, temperature) for test in tests],
+    )
 
 
 def _own(data: Path, manifest: Manifest) -> Labelled:
@@ -160,8 +177,7 @@ def _own(data: Path, manifest: Manifest) -> Labelled:
     measured: SplitOrTest = "test" if own_labels.has_part(data, "test") else "validation"
     return Labelled(
         {f"{name}/{measured}": lambda data: own_labels.read_own_texts(data, measured)},
-        f"{name}/validation",
-        lambda data: own_labels.read_own_texts(data, "validation"),
+        (f"{name}/validation", lambda data: own_labels.read_own_texts(data, "validation")),
         lambda data: own_labels.read_own_texts(data, "train"),
     )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-import sacrebleu
-
 from model.evaluation.graph_beams import translate_batch
 from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
 from model.package import Figure, PackageError
@@ -43,6 +41,8 @@ def _scored(
     evaluation: Evaluation, dataset: str, direction: tuple[str, str], beam_sizes: Sequence[int] | dict[int, str]
 ) -> list[Figure]:
     """Translate a data set's sentences and hold them against its translations."""
+    import sacrebleu  # of an extra of its own, which other models' figures need not wait for
+
     source, target = direction
     pairs = [(row[source], row[target]) for row in evaluation.rows(f"{dataset}.tsv.xz")]
     references: dict[str, list[str]] = defaultdict(list)

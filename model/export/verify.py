@@ -14,25 +14,14 @@ from torch import Tensor
 
 from model.architectures import DecoderLM, EncoderDecoder, TextReader, Transformer, VisionTransformer
 from model.architectures.heads import FillHead, TokenLabelHead
+from model.export.limits import LIMITS, TOLERANCE
 from model.export.naive import NaiveDecoder, NaiveGraph, text_inputs
 from model.export.precisions import cache_shape
 from model.export.samples import COMPARED, FEWEST_TOKENS, knows_words, token_rows
 from model.package import PackageError
 from model.package.inputs import encoder_inputs, pad_rows
-from model.package.manifest import Precision
 
-TOLERANCE = 1e-4  # float32 graphs must stay below it: the largest difference over the largest answer
-# What is shipped must stay below these: the root mean square of the differences over that of the answers themselves.
-# model/README.md, The exporter, has what trained weights came to; a wrong scale, or a feature that drowns all others,
-# comes to about 1.
-LIMITS: dict[Precision, float] = {
-    "float32": 1e-4,
-    "float16": 0.02,
-    "int8": 0.2,
-    "int8-static": 0.2,
-    "int8-blocks": 0.2,
-    "int4-blocks": 0.5,
-}
+__all__ = ["FEWEST_POSITIONS", "LIMITS", "TOLERANCE", "Report", "Rows", "verify"]
 
 FEWEST_POSITIONS = 5  # of a model: a row of one token, and what is generated behind it
 DECODE_STEPS = 3

@@ -34,7 +34,7 @@ from tqdm.auto import tqdm
 from model.checkpoints.files import SMALL_100, weight_files, weights_in
 from model.checkpoints.sentence import read_layout
 from model.hub.errors import HubError, HubUnreachable
-from model.hub.names import HubName, bundled
+from model.hub.names import HubName, bundled_hint
 from model.wording import first_line
 
 DESCRIPTION = ["*.json", "*.txt", "*.model", "*.spm", "*.jinja", "README.md", SMALL_100]
@@ -169,9 +169,9 @@ class Hub:
                 "token that may read it"
             ) from None
         except RepositoryNotFoundError:
-            hint = "" if "/" in name.id else f"; bundled are {', '.join(bundled())}"
             raise HubError(
-                f"{name}: there is no such model at {self.address}, or it is private and HF_TOKEN may not read it{hint}"
+                f"{name}: there is no such model at {self.address}, or it is private and HF_TOKEN may not read it"
+                f"{bundled_hint(name)}"
             ) from None
         except RevisionNotFoundError:
             raise HubError(f"{name}: {page} has no branch, tag or commit {name.revision!r}") from None
@@ -189,13 +189,13 @@ class Hub:
 
     def _unreachable(self, name: HubName, error: Exception) -> str:
         if self.is_offline:
-            return f"{name}: not all of it was downloaded before, and HF_HUB_OFFLINE forbids it now"
+            return f"{name}: not all of it was downloaded before, and HF_HUB_OFFLINE forbids it now{bundled_hint(name)}"
         cause = error.__cause__ or error
         response = getattr(cause, "response", None)
         why = f"{self.address} cannot be reached ({first_line(cause)})"
         if response is not None:
             why = self._refusal(response.status_code)
-        return f"{name}: {why}, and not all of it was downloaded before"
+        return f"{name}: {why}, and not all of it was downloaded before{bundled_hint(name)}"
 
     def _refusal(self, status: int) -> str:
         advice = {

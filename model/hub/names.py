@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -67,6 +68,15 @@ def parse_hub_name(name: str) -> HubName:
 def bundled() -> list[str]:
     """Return the names of the bundled packages."""
     return sorted(path.parent.name for path in BUNDLED.glob(f"*/{FILE_NAME}"))
+
+
+def bundled_hint(name: HubName) -> str:
+    """Return what may have been meant by a name that only the hub can know; nothing of org/name."""
+    if "/" in name.id:
+        return ""
+    near = difflib.get_close_matches(name.id, bundled(), n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"; {meant}no folder here is called so, and bundled are {', '.join(bundled())}"
 
 
 def served_name(name: Path | HubName, taken: Iterable[str] = ()) -> str:

@@ -316,7 +316,10 @@ class Manifest(Part):
         except (FileNotFoundError, NotADirectoryError):
             hint = "a model package has one"
             if (folder / "config.json").is_file():
-                hint += "; for a checkpoint write model in place of package in the models file, or import it first"
+                hint += (
+                    "; import a checkpoint first (`trifold import FOLDER --out …`), or write model in place of package "
+                    "in the models file and start with `trifold serve --models FILE`"
+                )
             raise PackageError(f"{folder}: there is no {FILE_NAME}; {hint}") from None
         except OSError as error:
             raise PackageError(f"{folder / FILE_NAME}: {error.strerror}") from None

@@ -83,14 +83,12 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
     train = list(_rows(data, "train"))
     labels = _labels_in(data, train)
 
+    if split == "test":
+        return read_tested(data, labels)
+
     def read(part: str) -> list[tuple[str, int]]:
         return [(_text(row), row.label(labels)) for row in (train if part == "train" else _rows(data, part))]
 
-    if split == "test":
-        rows = read(split)
-        if not rows:
-            raise DataError(f"{_file(data, split)}: there are no texts in it")
-        return rows
     tested = {_same(text) for text, _ in read("test")} if has_part(data, "test") else set()
 
     def untested(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -116,6 +114,17 @@ def read_own_texts(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
             f"{_file(data, 'train')}: every text with label {labels[missing[0]]!r} is validated or tested on, too"
         )
     return left
+
+
+def read_tested(data: Path, labels: Sequence[str]) -> list[tuple[str, int]]:
+    """Read the texts of a folder's test file with the numbers of their labels among those there are.
+
+    Raises `DataError` where there are no texts, one is empty, or a label is another.
+    """
+    rows = [(_text(row), row.label(labels)) for row in _rows(data, "test")]
+    if not rows:
+        raise DataError(f"{_file(data, 'test')}: there are no texts in it")
+    return rows
 
 
 def _same(text: str) -> str:

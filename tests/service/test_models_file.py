@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
         ("models: []", "models: List should have at least 1 item"),
         ("models:\n  - {package: x, slots: 3}", "slots: not known"),
         ("models:\n  - {package: x, max_slots: 0}", "max_slots: Input should be greater"),
-        ("models: [{model: a/b}]", "only `trifold serve` makes packages of names .*`trifold import NAME --out FOLDER`"),
+        ("models: [{model: a/b}]", "start with it, or make each package first .`trifold import NAME --out FOLDER`"),
         ("models: [", "not YAML, line 1: while parsing a flow"),
         ("models: [{package: a}]\nmodels: [{package: b}]", "not YAML, line 2: a key is there twice"),
         ("models:\n  - {package: a,\n     package: b}", "not YAML, line 3: a key is there twice"),

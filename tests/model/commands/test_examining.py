@@ -17,7 +17,8 @@ from model.commands.tables import show
 from model.package import Manifest
 from model.sizes import SIZES
 from model.summary import summarise
-from tests.conftest import TEXTS, MakePackage
+from tests.conftest import TEXTS, MakePackage, with_manifest
+from tests.model.commands.test_serving import trifold
 from tests.model.data_files import write_xz
 
 
@@ -36,6 +37,42 @@ def test_figures_that_cannot_be_written_are_told(
 
     assert isinstance(result.exception, OSError)
     assert "stsb/test" in result.output and "Spearman" in result.output
+
+
+def test_a_classifier_is_measured_without_what_translators_need(make_package: MakePackage, tmp_path: Path) -> None:
+    package = with_manifest(make_package("sentiment"), tmp_path / "imported", labels=["hardware", "billing"])
+    (tmp_path / "test.csv").write_text("text,label\nThe printer is broken,hardware\n")
+    command = ("evaluate", str(package), "--data", str(tmp_path))
+
+    done = trifold(*command, "--limit", "1", without="sacrebleu matplotlib")
+    assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
+
+
+def test_calibration_on_other_data_is_not_told_of_what_was_measured(make_package: MakePackage, tmp_path: Path) -> None:
+    errors = [{"dataset": "other/test", "before": 0.2, "after": 0.1}]
+    calibration = {"temperature": 2.0, "fitted_on": "other/validation", "rows": 100, "errors": errors}
+    package = with_manifest(make_package("sentiment"), tmp_path / "calibrated", calibration=calibration)
+    (tmp_path / "test.csv").write_text("text,label\nA film,positive\n")
+
+    result = CliRunner().invoke(app, ["evaluate", str(package), "--data", str(tmp_path)])
+    assert result.exit_code == 0 and "always the commonest label" in result.output
+    assert "calibration error" not in result.output
+
+
+def test_an_imported_package_was_verified_as_it_was_imported(make_package: MakePackage, tmp_path: Path) -> None:
+    figures = {"max_relative_error": 7.9e-07, "distance": 0.0237, "batches": 8}
+    package = with_manifest(make_package("sentiment", "int8"), tmp_path / "bert", family="bert", verification=figures)
+
+    for more in ([], ["--run", str(tmp_path)]):
+        told = str(CliRunner().invoke(app, ["verify", str(package), *more]).exception)
+        assert "it was imported, and compared with its checkpoint then: int8, distance 0.024 from torch" in told
+        assert told.endswith("to compare it anew, import it again")
+
+
+def test_a_package_that_was_trained_is_verified_with_its_run(make_package: MakePackage) -> None:
+    result = CliRunner().invoke(app, ["verify", str(make_package("sentiment").folder)], env={"COLUMNS": "200"})
+
+    assert result.exit_code == 2 and "--run: give the folder of the run that it was exported from" in result.output
 
 
 def test_a_summary_in_a_pipe_has_whole_names_line_by_line() -> None:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from model.commands.app import app
+from model.package import Manifest
 from model.sizes import SIZES
 from model.training.recipes import RECIPES
 from model.training.run import load_trained
@@ -34,3 +35,14 @@ def test_a_dry_run_of_an_interrupted_run_plans_the_model_that_it_goes_on_with(
         assert result.exit_code == 0, result.output + repr(result.exception)
         found = re.search(r"parameters +│ +([\d,]+)", result.output)
         assert found is not None and int(found[1].replace(",", "")) == parameters
+
+
+def test_an_import_tells_how_far_from_the_checkpoint_is_what_it_made(checkpoints: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["import", str(checkpoints / "gpt2"), "--out", str(tmp_path / "gpt2")])
+
+    found = Manifest.load(tmp_path / "gpt2").verification
+    assert found.distance is not None and found.distance > 100 * found.max_relative_error  # as 8 bits are no 32
+    assert result.stdout.splitlines()[-1] == (
+        f"{tmp_path / 'gpt2'}: int8, distance {found.distance:.2g} from torch (limit 0.2); largest relative error in "
+        f"float32 {found.max_relative_error:.1e} (limit 0.0001)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def test_a_sentence_with_several_translations_is_scored_against_all_and_against_
             of_each = score([hi, hi, dan], each).score
             key = "tatoeba_en_sv/test", f"{name} en-sv, single-reference, {how}"
             assert found[key] == pytest.approx(of_each, abs=1e-3)
+
+
+def test_what_scores_translations_is_missed_before_anything_is_translated(
+    translate: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+
+    with pytest.raises(ModuleNotFoundError, match="sacrebleu"):
+        evaluate(copy_of(translate, tmp_path), tmp_path)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

@@ -303,6 +303,26 @@ def test_without_a_network_what_is_here_does(hub: Hub, add_model: AddModel) -> N
         nowhere.describe(HubName("tiny/other"))
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (
+            "sentimant",
+            r"; did you mean sentiment\? no folder here is called so, and bundled are answers, .*, translate",
+        ),
+        ("gpt2", "; no folder here is called so, and bundled are answers, .*, translate"),
+        ("tiny/sentimant", ""),
+    ],
+)
+def test_a_name_that_no_hub_was_asked_about_may_be_a_slip_of_a_bundled_one(hub: Hub, name: str, hint: str) -> None:
+    for there, words in (
+        (replace(hub, endpoint="http://127.0.0.1:9"), "not all of it was downloaded before"),
+        (replace(hub, offline=True), "HF_HUB_OFFLINE forbids it now"),
+    ):
+        with pytest.raises(HubUnreachable, match=f"{words}{hint}$"):
+            there.describe(HubName(name))
+
+
 def test_a_pickle_is_only_taken_when_asked_for(hub: Hub, running_hub: LocalHub, add_model: AddModel) -> None:
     folder = add_model("tiny/bert").folder
     (folder / WEIGHTS).rename(folder / "pytorch_model.bin")

@@ -275,7 +275,9 @@ def test_what_cannot_be_imported_is_told_before_any_weights_come(
         packages.check("tiny/new", FLOAT32)
     with pytest.raises(HubError, match=r"^tiny/none: there is no such model"):
         packages.check("tiny/none", FLOAT32)
-    with pytest.raises(HubError, match=r"^stroies: there is no such model at .*; bundled are answers, .*, translate$"):
+    with pytest.raises(
+        HubError, match=r"^stroies: there is no such model at .*; did you mean stories\? .*, translate$"
+    ):
         packages.check("stroies", FLOAT32)
     assert running_hub.asked_for("model.safetensors") == []
 

@@ -58,7 +58,10 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_in_the_place_of_a_package_is_told_where_it_belongs(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
 
-    with pytest.raises(PackageError, match="for a checkpoint write model in place of package"):
+    advice = (
+        r"import a checkpoint first \(`trifold import .*, or write model in place of package .* `trifold serve --models"
+    )
+    with pytest.raises(PackageError, match=advice):
         Manifest.load(tmp_path)
 
 
