@@ -1,5 +1,5 @@
 """The server: engine, tasks, REST API, and their composition on Ray Serve."""
 
-import model.package  # noqa: F401  # before ONNX Runtime, which `model` keeps from reporting
+import model  # noqa: F401  # before ONNX Runtime, which it keeps from reporting
 
 __version__ = "0.1.0"  # here alone: pyproject.toml reads it, `make manifests` writes it where images are named

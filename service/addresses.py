@@ -7,6 +7,8 @@ import ipaddress
 import socket
 from typing import Any
 
+HOST, PORT = "127.0.0.1", 8000  # where the service listens unless it is told otherwise
+
 
 def authority(host: str, port: int) -> str:
     """Return a host and a port as in a URL, where an address of IPv6 is in brackets."""

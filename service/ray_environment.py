@@ -1,4 +1,7 @@
-"""What Ray reads from the environment when it is imported; the same for one machine and for a cluster."""
+"""What Ray reads from the environment when it is imported.
+
+On a cluster, pods get the same but for what is said below to be for a single machine; `deploy/checks` compares it.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,8 @@ MEMORY = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 # Where another program fills the machine's memory Ray would end workers to make room: controller, proxies and replicas
-# of a service that holds a gigabyte. The kernel ends the largest process, and Serve starts again what it ended.
+# of a service that holds a gigabyte. The kernel ends the largest process, and Serve starts again what it ended. That is
+# for a single machine: where a pod's memory is full, Kubernetes ends all of it, and there Ray ends one replica before.
 KEPT_WORKERS = {"RAY_memory_monitor_refresh_ms": "0"}
 # Ray starts workers at a niceness of 15, as background work, which a server is not. As none is greater than 19, threads
 # that yield to others (`engine/worker.py`) could hardly do so there.

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
-from service.addresses import is_loopback
+from service.addresses import HOST, PORT, is_loopback
 from service.logs import LogFormat, LogLevel
 from service.models_file import ModelSettings, most_replicas, read_models
 from service.settings_errors import SettingsError, problems
@@ -59,8 +59,8 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, hide_input_in_errors=True
     )
 
-    host: str = "127.0.0.1"
-    port: int = Field(8000, ge=1, le=65535)
+    host: str = HOST
+    port: int = Field(PORT, ge=1, le=65535)
     models_file: Path = BUNDLED_MODELS
     api_keys: list[SecretStr] = []
     api_keys_file: Path | None = Field(None, description="YAML file of named keys, their hashes and limits")

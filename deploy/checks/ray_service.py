@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deploy.checks.pods import environment, first_container, link_problems
-from service.ray_environment import LOAD_REPORTS, LOGS, PRIORITY, REPLACING, haproxy
+from service.ray_environment import CONTROL, LOAD_REPORTS, LOGS, PRIORITY, PROXY_CHECKS, REPLACING, haproxy
 
 Resource = dict[str, Any]
 # What Ray needs at least for token authentication.
@@ -68,7 +68,7 @@ def version(text: str) -> tuple[int, ...]:
 def environment_problems(service: Resource) -> Iterator[str]:
     """Yield what a pod's environment lacks: HAProxy as the ingress, how often load is told, what the head has."""
     of_head = {entry["name"]: entry for entry in first_container(pods(service)["head"])["env"]}
-    needed = {**haproxy(""), **LOAD_REPORTS, **LOGS, **PRIORITY, **REPLACING}
+    needed = {**haproxy(""), **LOAD_REPORTS, **LOGS, **PRIORITY, **CONTROL, **PROXY_CHECKS, **REPLACING}
     needed["RAY_SERVE_HAPROXY_BINARY_PATH"] = "/app/service/haproxy.sh"
     for name, pod in pods(service).items():
         given = environment(pod)

@@ -55,10 +55,22 @@ def test_what_is_wrong_is_told(port: int, monkeypatch: pytest.MonkeyPatch) -> No
         assert (problem(host, free) or "").startswith(f"http://{asked}:{free}/ready did not answer")
 
 
+def test_where_the_service_listens_is_read_as_the_settings_read_it(port: int) -> None:
+    command = [sys.executable, "-m", "service.healthcheck"]
+    for name in ("TRIFOLD_PORT", "trifold_port"):
+        others = {each: value for each, value in os.environ.items() if each.upper() != "TRIFOLD_PORT"}
+        subprocess.run(command, check=True, env={**others, name: str(port)})
+
+
+def test_a_probe_imports_little() -> None:
+    code = "import service.healthcheck, sys; sys.exit('pydantic' in sys.modules or 'tokenizers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_wrong_setting_is_told_in_a_line() -> None:
     command = [sys.executable, "-m", "service.healthcheck"]
     environment = {**os.environ, "TRIFOLD_PORT": "abc"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
-    assert done.returncode == 1 and done.stderr.startswith("trifold: ") and "port" in done.stderr
+    assert done.returncode == 1 and done.stderr.startswith("trifold: ") and "TRIFOLD_PORT" in done.stderr
     assert len(done.stderr.splitlines()) == 1
