@@ -22,7 +22,7 @@ from model.evaluation.evaluate import evaluate
 from model.export.runs import export_run
 from model.hub.cache import exporter_version
 from model.package import Manifest, PackageError
-from model.package.manifest import sha256_of
+from model.package.files import sha256_of
 from model.package.place import check_place, take_place
 from model.processes import end_with_the_parent, pool_of
 from model.training.errors import RunError

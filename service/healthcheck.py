@@ -2,7 +2,7 @@
 
 A probe is a program because an image may have neither a shell nor wget. `/ready` is answered by the gateway, which asks
 every model's replica, and what comes through the ingress shows that the ingress works too. It is asked every ten
-seconds, and to import `Settings` would take a third of a second of a core each time; so it reads its two settings itself.
+seconds, and to import `Settings` takes a third of a second of a core, so it reads its two settings itself.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from model.evaluation.spans import evaluate_answerer, evaluate_tagger
 from model.evaluation.translators import evaluate_translator
 from model.export.naive import NaiveDecoder
 from model.package import Figure, Manifest, PackageError, TaskName
-from model.package.manifest import sha256_of
+from model.package.files import sha256_of
 from model.progress import with_bar
 from model.training.objectives.pair import spearman
 from model.training.pairs import ALIKE, read_scored_pairs

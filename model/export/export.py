@@ -25,13 +25,13 @@ from model.export.shallow import first_layers
 from model.export.verify import FEWEST_POSITIONS, LIMITS, TOLERANCE, verify
 from model.locks import alone_in
 from model.package import GraphEntry, Manifest, PackageError, SpecialIds, TokenLimits, Training, Verification
+from model.package.files import sha256_of
 from model.package.manifest import (
     CURVES_FILE,
     OLDEST_RUNTIME,
     TOKENIZER_FILE,
     Precision,
     in_words,
-    sha256_of,
 )
 from model.package.place import check_place, take_place
 

@@ -20,7 +20,8 @@ from model.export.graphs import trace_graphs
 from model.export.prepare import prepared
 from model.export.trace import TRANSPOSED
 from model.package import Manifest, PackageError, Training
-from model.package.manifest import CURVES_FILE, TOKENIZER_FILE, sha256_of, write_whole
+from model.package.files import sha256_of, write_whole
+from model.package.manifest import CURVES_FILE, TOKENIZER_FILE
 from model.training import own_labels
 from model.training.errors import RunError
 from model.training.recipes import RECIPES

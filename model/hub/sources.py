@@ -18,7 +18,8 @@ from model.hub.card import NOT_STATED, read_licence
 from model.hub.download import DESCRIPTION, Hub
 from model.hub.errors import HubError
 from model.hub.names import HubName, parse_hub_name, parse_name
-from model.package.manifest import FILE_NAME, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import FILE_NAME
 
 Report = Callable[[str], None]  # tells people what takes long
 

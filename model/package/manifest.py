@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,6 +14,7 @@ from model.config import TransformerConfig
 from model.package.chat import ChatTemplate
 from model.package.checks import WITH_VECTORS, problems
 from model.package.encoders import Activation, Embedding, Entailment, PairText, Similarity, Tagging
+from model.package.files import sha256_of, write_whole
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
 from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
@@ -380,16 +380,3 @@ def major_and_minor(version: str) -> list[int]:
 def in_words(error: ValidationError, whole: str) -> str:
     """Return what values are refused for, by their paths; `whole` names all of them together."""
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in error.errors())
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file; an interruption leaves the old one or the new one whole."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

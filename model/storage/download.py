@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.package.manifest import sha256_of
+from model.package.files import sha256_of
 from model.storage.addresses import Address
 from model.storage.errors import Interrupted, StorageError
 from model.storage.stores import read_from

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from model.locks import alone
 from model.package import Manifest, PackageError
-from model.package.manifest import FILE_NAME, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import FILE_NAME
 from model.package.place import ARCHIVE_NOTE, has_others, may_be_replaced, take_place
 from model.storage.addresses import Address
 from model.storage.archive import unpack

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from model.card import Card
 from model.checked import ConfigError, flat
 from model.config import TransformerConfig
-from model.package.manifest import sha256_of
+from model.package.files import sha256_of
 from model.training.errors import RunError
 from model.training.objectives import Objective
 from model.training.recipe import Recipe

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from model.package.manifest import sha256_of, write_whole
+from model.package.files import sha256_of, write_whole
 from model.training.decisions import values_of_recipe
 from model.training.loop import Training
 from model.training.plan import count_flops

@@ -23,7 +23,7 @@ from torch import nn
 from model.architectures import Transformer, build
 from model.config import TransformerConfig
 from model.locks import alone_in
-from model.package.manifest import sha256_of, write_whole
+from model.package.files import sha256_of, write_whole
 from model.progress import note, with_bar
 from model.sizes import SIZES
 from model.training.batches import prefetched
@@ -276,7 +276,7 @@ class Training:
         if value == self.best:  # of equals the one that has learned longer
             save_whole({**self._weights(self.learned), "step": self.step}, self.run.best)
             about = {"step": self.step, "of": self.total_steps, "seconds": round(self.seconds), **figures}
-            self.run.figures.write_text(json.dumps(about, indent=2) + "\n")
+            write_whole(self.run.figures, json.dumps(about, indent=2) + "\n")
 
     def save(self) -> None:
         """Write the checkpoint."""

@@ -17,7 +17,8 @@ from typing import Any
 
 from model.card import Card
 from model.package import Dataset
-from model.package.manifest import NAME_PATTERN, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import NAME_PATTERN
 from model.training.errors import DataError
 from model.training.files import Row, SplitOrTest, check_columns, open_text, read_rows, undecodable
 from model.training.recipe import Recipe

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from model.training.errors import DataError
 from model.training.files import Split, SplitOrTest, read_idx_pair, read_rows, text_lines
-from model.training.names import with_varied_names
+from model.training.given_names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.story_requests import request_of
 

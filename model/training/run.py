@@ -16,7 +16,7 @@ from model.architectures import Transformer, build
 from model.checked import ConfigError
 from model.config import TransformerConfig
 from model.package import Dataset
-from model.package.manifest import sha256_of, write_whole
+from model.package.files import sha256_of, write_whole
 from model.training.decisions import Decisions
 from model.training.errors import RunError
 from model.wording import first_line

@@ -22,7 +22,8 @@ from model.evaluation import classifiers
 from model.evaluation.costs import MAX_COSTS
 from model.export.runs import export_run
 from model.package import Manifest, PackageError
-from model.package.manifest import Precision, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import Precision
 from model.sizes import SIZES
 from model.training.errors import DataError, RunError
 from model.training.estimate import Estimate, estimate_of

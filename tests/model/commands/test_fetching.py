@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 from model.commands.app import app
 from model.hub.names import BUNDLED
 from model.package import Manifest
-from model.package.manifest import FILE_NAME, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import FILE_NAME
 from tests.local_hub import Repository, local_hub
 from tests.model.commands.test_serving import trifold
 

@@ -22,8 +22,9 @@ from model.export.export import export_package
 from model.export.naive import text_inputs
 from model.export.runs import tokens_of
 from model.package import Manifest, PackageError
+from model.package.files import sha256_of
 from model.package.images import normalised
-from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE, sha256_of
+from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE
 from model.training import nli, readers
 from model.training.errors import DataError
 from model.training.objectives import Answer, Tag

@@ -24,7 +24,8 @@ from model.export.runs import tokens_of
 from model.export.samples import Samples
 from model.export.verify import LIMITS, TOLERANCE, Report, verify
 from model.package import Manifest, PackageError
-from model.package.manifest import TOKENIZER_FILE, Precision, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import TOKENIZER_FILE, Precision
 from model.package.place import MOVING
 from model.training.recipes import PACKAGES, RECIPES
 from tests.conftest import CARDS, TINY, MakePackage, random_model

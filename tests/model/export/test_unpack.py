@@ -21,7 +21,8 @@ from model.export.export import export_package
 from model.export.runs import export_run
 from model.export.unpack import UNPACKED, read_model, unpack
 from model.package import Manifest, PackageError, Training
-from model.package.manifest import Precision, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import Precision
 from model.training.errors import RunError
 from model.training.recipes import PACKAGES, RECIPES
 from model.training.run import Run, load_trained

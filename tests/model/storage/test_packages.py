@@ -9,7 +9,8 @@ import pytest
 
 from model.hub.names import BUNDLED
 from model.package import Manifest
-from model.package.manifest import FILE_NAME, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import FILE_NAME
 from model.storage.addresses import Address
 from model.storage.download import Downloader
 from model.storage.errors import StorageError

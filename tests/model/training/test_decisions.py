@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from model.package.manifest import sha256_of
+from model.package.files import sha256_of
 from model.training import readers
 from model.training.cards import FASHION_IMAGES
 from model.training.decisions import FORMER, Decisions, check_unchanged, values_of_objective, values_of_recipe

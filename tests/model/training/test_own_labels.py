@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from model.commands.app import app
 from model.export.unpack import unpack
 from model.package import Manifest
-from model.package.manifest import sha256_of
+from model.package.files import sha256_of
 from model.sizes import SIZES
 from model.training import own_labels
 from model.training.errors import DataError

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from model.training.names import REPLACEMENTS, with_varied_names
+from model.training.given_names import REPLACEMENTS, with_varied_names
 
 ROWS = [("sv", f"Tom loves Mary. {index}", f"Tom älskar Mary. {index}") for index in range(200)]
 
