@@ -109,7 +109,7 @@ def generate(
     beam_size: Annotated[int, typer.Option(min=1, help="1 is greedy")] = 1,
     max_tokens: Annotated[int, typer.Option(min=1)] = 100,
 ) -> None:
-    """Generate or translate with a run's checkpoint in torch, slowly and without a cache: the truth."""
+    """Generate or translate with a run's checkpoint in torch, slowly and without a cache, as a reference."""
     from model.generate import continue_text
 
     print(continue_text(run, text, language, beam_size, max_tokens))

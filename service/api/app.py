@@ -168,7 +168,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return response
     if error.status_code == NotFound.status:
         return error_response(_not_found(request))
-    return error_response(NotJson("the body is no JSON in UTF-8, or has a number of too many digits"))
+    return error_response(NotJson("the body is not valid UTF-8 JSON, or has a number with too many digits"))
 
 
 def _not_found(request: Request) -> NotFound:

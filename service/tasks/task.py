@@ -255,6 +255,6 @@ def engine_errors() -> Iterator[None]:
     except Replaced:
         raise InternalError("the files of the model's package have changed since it was loaded; restart it") from None
     except EngineClosed:
-        raise NotReady("the model is closed, or opened anew after a failure; try again") from None
+        raise NotReady("the model is closed, or restarting after a failure; try again") from None
     except EngineFailed:
         raise InternalError("the model failed on this input") from None

@@ -14,7 +14,8 @@ import torch
 from transformers.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 
 from model.package import PackageTokenizer
-from model.package.manifest import FILE_NAME, TOKENIZER_FILE, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import FILE_NAME, TOKENIZER_FILE
 from model.package.tokenizer import Encoding
 from service.engine.arrays import Array
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest

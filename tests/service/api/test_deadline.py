@@ -99,14 +99,6 @@ def body(**values: Any) -> bytes:
     return json.dumps({"prompt": "Once", "max_tokens": 120, "min_tokens": 119, **values}).encode()
 
 
-@pytest.fixture
-def never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def predict(*_: object) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    monkeypatch.setattr(LocalTask, "predict", predict)
-
-
 async def test_a_body_that_does_not_come_is_408(asking: Any) -> None:
     async with asking(body_timeout_s=0.05) as ask:
         await ask("/generate", b'{"prompt"', b"")

@@ -9,7 +9,8 @@ import pytest
 import torch
 from sentence_transformers.util import SimilarityFunction
 
-from model.package.manifest import TOKENIZER_FILE, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import TOKENIZER_FILE
 from service.engine.arrays import Array
 from service.engine.batcher import _Lane
 from service.tasks import texts

@@ -74,7 +74,6 @@ async def test_ragged_requests_leave_memory_where_it_was(make_package: MakePacka
 
 
 SHAPE = MemoryShape(arrays=2, slots=6, heads=3, length=256, width=64, dtype="float32")  # 16 tokens fill a page
-MAPPED = SHAPE.token_bytes * SHAPE.slots * SHAPE.length
 
 
 def tokens(count: int, value: float = 1.0) -> list[Array]:

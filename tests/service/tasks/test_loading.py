@@ -7,7 +7,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from model.package import Manifest, PackageError
-from model.package.manifest import TOKENIZER_FILE, sha256_of
+from model.package.files import sha256_of
+from model.package.manifest import TOKENIZER_FILE
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.errors import InvalidRequest
 from service.models_file import ModelSettings
