@@ -21,6 +21,7 @@ export function onKeyNeeded(listener) {
   if (asking) listener(give, isWrong);
 }
 export const hasKey = () => readKey() !== null;
+export const isKeyNeeded = () => asking !== null;
 
 let kept = null; // the key, where the browser keeps nothing of this site's
 function readKey() {

@@ -1,5 +1,6 @@
 // The page: asks which models there are, and shows the screens that they can fill.
 
+import { correct, here } from "./address.js";
 import { hasKey, onKeyNeeded, wordsOf } from "./api.js";
 import { field, h } from "./dom.js";
 import { startLive } from "./live.js";
@@ -38,13 +39,14 @@ document.querySelector("a.skip").addEventListener("click", (event) => {
 });
 
 onKeyNeeded((give, isWrong) => {
-  const input = h("input", { type: "password", autocomplete: "off", required: true });
+  const input = h("input", { type: "password", autocomplete: "off", required: true, "aria-invalid": isWrong && "true" });
   const isTyping = document.activeElement?.matches("input, select, textarea"); // it is told, and takes no keys
+  const label = isWrong ? "The server does not know this key; try another" : "This server asks for an API key";
   const form = h(
     "form",
     {
       class: "key",
-      role: isTyping ? "alert" : null,
+      role: isTyping || isWrong ? "alert" : null,
       onsubmit: (event) => {
         event.preventDefault();
         form.remove();
@@ -52,9 +54,10 @@ onKeyNeeded((give, isWrong) => {
         give(input.value.trim());
       },
     },
-    field(isWrong ? "The server does not know this key; try another" : "This server asks for an API key", input),
+    field(label, input),
     h("button", {}, "Use it in this tab"),
   );
+  document.querySelector("footer").hidden = true; // its pages could not be opened without the key
   main.prepend(form);
   if (!isTyping) input.focus();
 });
@@ -71,18 +74,53 @@ function links(screens) {
   );
 }
 
-// Puts something in the place of the screen that is shown; a question for the key stays.
-const show = (element) => main.replaceChildren(...main.querySelectorAll("form.key"), element);
+// Puts something in the place of the screen that is shown. A question for the key stays, and is not moved: it would lose
+// the focus.
+function show(element) {
+  [...main.children].forEach((each) => each.matches("form.key") || each.remove());
+  main.append(element);
+}
 const tell = (problem) => show(h("p", { class: "problem", role: "alert" }, problem));
 
-show(h("p", { class: "soft", role: "status" }, "Asking which models there are …"));
+show(h("p", { class: "soft asking", role: "status" }, "Asking which models there are …"));
+
+const leave = () => nav.querySelectorAll("[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
+
+// What a screen's models can do, and one of them.
+const ABLE = {
+  classify: ["sort texts by label", "sentiment"],
+  embed: ["map texts to vectors", "embed"],
+  words: ["weigh the words of a text", "a SPLADE model"],
+  rerank: ["sort documents", "embed"],
+  tag: ["mark entities", "entities"],
+  answer: ["find answers in a text", "answers"],
+  fill: ["fill in words", "google-bert/bert-base-uncased"],
+  generate: ["continue a text", "stories"],
+  chat: ["hold a conversation", "stories"],
+  summarize: ["summarize", "facebook/bart-large-cnn"],
+  translate: ["translate", "translate"],
+  inside: ["be looked into", "sentiment"],
+};
+
+function tellMissing({ id, title }) {
+  const [does, example] = ABLE[id];
+  leave();
+  document.title = `${title} · Trifold`;
+  const how = `One that can is ${example}: start the server with it and those it has, as “trifold serve MODEL MODEL …”.`;
+  const told = h("p", { class: "problem", role: "alert" }, `No model here can ${does}. ${how}`);
+  show(h("article", { class: "screen" }, h("h1", {}, title), told));
+}
 
 function router(screens) {
   const opened = new Map(); // a screen keeps its texts while another is shown
   return async (event) => {
-    const screen = screens.find(({ id }) => location.hash === `#/${id}`) ?? screens[0];
+    const { screen: wanted } = here();
+    const known = SCREENS.find(({ id }) => id === wanted);
+    if (known && !screens.some(({ id }) => id === wanted)) return tellMissing(known);
+    const screen = screens.find(({ id }) => id === wanted) ?? screens[0];
+    if (screen.id !== wanted) correct(screen.id, here().model);
     const link = nav.querySelector(`a[href="#/${screen.id}"]`);
-    nav.querySelectorAll("[aria-current]").forEach((other) => other.removeAttribute("aria-current"));
+    leave();
     link.setAttribute("aria-current", "page");
     const isWanted = () => link.getAttribute("aria-current") === "page";
     document.title = `${screen.title} · Trifold`;
@@ -128,7 +166,7 @@ async function start() {
   nav.replaceChildren(...links(screens));
   const route = router(screens);
   addEventListener("hashchange", route);
-  document.querySelector("footer").hidden = hasKey(); // its pages could not be opened without the key
+  document.querySelector("footer").hidden = hasKey();
   await route();
   startLive(document.getElementById("live"), models);
 }

@@ -70,7 +70,7 @@ function paintLarge(canvas, small, looking, seen, chosen) {
 
 // One listener for the view that is shown: with one of its own each view would live as long as the page.
 let redraw = () => {};
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", () => redraw());
 addEventListener("shown", () => redraw()); // what is drawn while another screen is shown has no colours
 
 // `looking` and `seen` are the texts of the tokens on the two sides of a map.

@@ -1,13 +1,14 @@
 // A panel with what a screen has just asked, in a form to copy, and what was answered.
 
 import { nameOf } from "./api.js";
-import { FORMS, hasForm } from "./code.js";
+import { FORMS, hasForm, readFile } from "./code.js";
 import { button, copyButton, h } from "./dom.js";
 
 // A panel at the end of a screen; `show` gives it the newest calls.
 export function callPanel() {
   const pre = h("pre", { tabindex: 0, role: "region", "aria-label": "The request or its answer" });
   const which = h("div", { class: "choices", role: "group", "aria-label": "Request" });
+  const save = h("a", { download: "body.json", hidden: true }, "Save body.json"); // which the code reads
   let calls = [];
   let form = "curl";
   let wanted = 0; // the call that was chosen, also while there are fewer
@@ -30,13 +31,21 @@ export function callPanel() {
     }
     [...which.children].forEach((each, index) => each.setAttribute("aria-pressed", String(index === number)));
     pre.textContent = FORMS[shown](call);
+    offer(readFile(call, shown));
+  }
+
+  function offer(text) {
+    URL.revokeObjectURL(save.href);
+    save.hidden = !text;
+    if (text) save.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+    else save.removeAttribute("href");
   }
 
   const element = h(
     "details",
     { class: "call", hidden: true, ontoggle: () => draw() },
     h("summary", {}, "The same from your own program"),
-    h("div", { class: "row" }, forms, which, copyButton(pre)),
+    h("div", { class: "row" }, forms, which, copyButton(pre), save),
     pre,
   );
   const show = (...newest) => {

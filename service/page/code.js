@@ -15,11 +15,15 @@ const note = () => (hasKey() ? `# export ${KEY}='your key'\n` : "");
 // A body that is too long for a command's argument is a file's, of which the beginning is shown.
 const beginning = (body) =>
   JSON.stringify(body, (_, value) => (typeof value === "string" && value.length > 60 ? `${value.slice(0, 60)}…` : value)).slice(0, 500);
-// What tells of that file; nothing where there is no need of one.
-function file(body) {
+// The text of that file; nothing where there is no need of one.
+function fileOf({ body }) {
   const text = JSON.stringify(body);
-  const isLong = new TextEncoder().encode(text).length > LONGEST_ARGUMENT;
-  return isLong ? `# body.json, of ${text.length} characters: ${beginning(body)}\n` : "";
+  return new TextEncoder().encode(text).length > LONGEST_ARGUMENT ? text : "";
+}
+
+function file(body) {
+  const text = fileOf({ body });
+  return text && `# body.json, of ${text.length} characters, which “Save body.json” gives: ${beginning(body)}\n`;
 }
 
 function curl({ path, body }) {
@@ -90,4 +94,5 @@ function json({ answer }) {
 const OPENAI = "OpenAI’s client";
 // The forms by their names, and whether a call has one: not everything is answered.
 export const FORMS = { curl, Python: python, [OPENAI]: openai, JSON: json };
+export const readFile = (call, form) => (form === "curl" || form === "Python" ? fileOf(call) : "");
 export const hasForm = (call, form) => (form === OPENAI ? asOpenAI(call) : form === "JSON" ? call.answer : call) !== null;

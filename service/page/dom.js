@@ -118,7 +118,7 @@ export function bars(rows, { label, onchoose, chosen, long } = {}) {
 export function samples(texts, target) {
   const use = (text) => {
     target.value = text;
-    target.dispatchEvent(new Event("input"));
+    target.dispatchEvent(new Event("input", { bubbles: true }));
   };
   const short = (text) => (text.length > 44 ? `${text.slice(0, 43)}…` : text);
   return h(

@@ -80,7 +80,7 @@ export function startLive(element, models) {
     const waiting = rows.reduce((sum, [, model]) => sum + model.waiting, 0);
     past.push(total);
     if (past.length > KEPT) past.shift();
-    told.textContent = `${counted(now.requests, "request")} · ${total} tokens/s · ${waiting} waiting`;
+    told.textContent = `${counted(now.requests, "request")} in progress · ${total} tokens/s · ${waiting} waiting`;
     drawn.replaceChildren(curve(past));
     drawRows();
     before = now;

@@ -20,9 +20,10 @@ export function tokenText(others = h("div", { class: "others", "aria-live": "pol
       token.classList.add("shown");
       others.replaceChildren(...logprobs.map(alternatives));
     };
+    const bringUp = () => token.scrollIntoView({ block: "nearest" }); // from behind its alternatives, on a telephone
     const own = withBreaks(event.text);
     const tabindex = text.querySelector(".token") ? -1 : 0; // the others are reached from the first by arrows
-    const act = { role: "button", tabindex, "aria-label": shown(event.text), "--doubt": 1 - share, onmouseenter: show, onfocus: show };
+    const act = { role: "button", tabindex, "aria-label": shown(event.text), "--doubt": 1 - share, onmouseenter: show, onfocus: show, onclick: bringUp };
     const token = logprobs.length ? h("span", { class: "token", ...act }, own) : h("span", {}, own);
     text.append(token);
     written += event.text;
@@ -67,6 +68,7 @@ export async function run(call, into, signal, { box = into.text, onbegin } = {})
   let usage = null;
   let reason = null;
   let first = null;
+  let hasBegun = false;
   try {
     for await (const event of stream(call, signal)) {
       if (event.usage) usage = event.usage;
@@ -74,7 +76,10 @@ export async function run(call, into, signal, { box = into.text, onbegin } = {})
         first ??= performance.now() - call.started;
         const isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < LINE;
         into.add(event);
-        if (into.value()) onbegin?.(); // the first token may be a part of a character, of which there is nothing to see
+        if (!hasBegun && into.value()) {
+          hasBegun = true; // not before: the first token may be a part of a character, of which there is nothing to see
+          onbegin?.();
+        }
         if (isAtEnd) box.scrollTo({ top: box.scrollHeight });
         events.push(event);
         reason = event.finish_reason ?? reason;

@@ -1,11 +1,13 @@
 // Answers to a question, marked in the text that holds them.
 
 import { post } from "../api.js";
-import { bars, characters, field, h, reading, textarea } from "../dom.js";
+import { bars, characters, field, h, percent, reading, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 
 const QUESTION = "Where was she born?";
 const CONTEXT = "Angela Merkel was born in Hamburg. She studied physics in Leipzig.";
+
+const NONE = "No answer in this text";
 
 export function open(models) {
   const question = h("input", { value: QUESTION, dir: "auto", oninput: () => frame.wish() });
@@ -16,7 +18,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => found.replaceChildren();
-    return [field("Question", question), field("Text that holds the answer", context), found];
+    frame.fieldOf = (name) => ({ question, context })[name];
+    return [field("Question", question), field("Text that holds the answer", context), frame.trouble, found];
   }
 
   async function ask(signal) {
@@ -34,10 +37,10 @@ export function open(models) {
       : [text];
     found.replaceChildren(
       h("h2", {}, "Answers"),
-      bars([...(best ? [] : [{ name: "No answer in this text", share: none }]), ...rows], { label: "Answers, best first", long: true }),
+      bars([...(best ? [] : [{ name: NONE, share: none }]), ...rows], { label: "Answers, best first", long: true }),
       reading("The answer in its place", {}, marked),
     );
-    frame.told(call);
+    frame.told(best ? `${rows[0].name}, ${percent(best.score)}` : NONE, call);
   }
 
   return makeScreen("Answer", models, { build, ask });

@@ -2,11 +2,12 @@
 
 import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
+import { speaker } from "../heard.js";
+import { numberIn } from "../numbers.js";
 import { makeScreen } from "../screen.js";
 import { stopButton } from "../stop.js";
 import { ENDED_AT_ONCE, run, speed, tokenText } from "../tokens.js";
 
-const HEARD_MS = 1000;
 const MOST = 160; // tokens of an answer, if nothing else is chosen
 const FIRST = ["Write a story about a dog and a ball.", "Write a story about a girl who finds a key."];
 
@@ -17,7 +18,7 @@ export function open(models) {
   const send = button("Send", () => wish(), { class: "primary" });
   const stop = stopButton(said);
   const others = h("div", { class: "others", "aria-live": "polite" });
-  const heard = h("p", { class: "heard", "aria-live": "polite" }); // a whole answer, for who listens
+  const heard = speaker();
   let messages = [];
   let frame;
   let isWaiting = false; // for the first character
@@ -34,7 +35,7 @@ export function open(models) {
       isWaiting = false;
       messages = [];
       others.replaceChildren();
-      heard.textContent = "";
+      heard.say("");
       log.replaceChildren(h("p", { class: "soft" }, "Nothing has been said yet."));
     };
     said.addEventListener("keydown", (event) => {
@@ -47,12 +48,14 @@ export function open(models) {
       frame.onmodel();
     });
     const row = h("div", { class: "row" }, send, stop.element, again, field("Most tokens", most, { class: "field picker small" }));
-    return [log, others, heard, field("Message", said), samples(FIRST, said), row];
+    frame.fieldOf = (name) => ({ messages: said, max_tokens: most })[name];
+    return [log, others, heard.element, field("Message", said), samples(FIRST, said), row, frame.trouble];
   }
 
   async function ask(signal) {
     const content = said.value.trim();
     if (!content) return;
+    const max_tokens = numberIn(most, MOST);
     const [all, writing, message] = [messages, stop.begin(), { role: "user", content }]; // a new conversation has others
     if (!all.length) log.replaceChildren();
     all.push(message);
@@ -65,18 +68,18 @@ export function open(models) {
     log.append(...bubbles);
     log.scrollTo({ top: log.scrollHeight });
     isWaiting = true;
-    frame.say("Writing …");
-    most.value ||= MOST;
-    const body = { model: frame.model.id, messages: [...all], max_tokens: Number(most.value), logprobs: 6, stream: true };
+    const body = { model: frame.model.id, messages: [...all], max_tokens, logprobs: 6, stream: true };
     const call = newCall("generate", body);
     const onbegin = () => {
-      if (writing.isNewest()) isWaiting = false;
+      if (!writing.isNewest()) return;
+      isWaiting = false;
+      frame.say("Writing …");
     };
     let hasEnded = false;
     try {
       const done = await run(call, answer, AbortSignal.any([signal, writing.signal]), { box: log, onbegin });
       hasEnded = true; // maybe without a word, which is an answer too: a template may ask that roles alternate
-      frame.told(call);
+      frame.told("", call);
       frame.say(answer.value() ? speed(done) : ENDED_AT_ONCE);
     } catch (error) {
       if (!answer.value()) {
@@ -91,11 +94,10 @@ export function open(models) {
     } finally {
       if (writing.isNewest()) isWaiting = false;
       writing.end();
-      heard.textContent = answer.value();
-      setTimeout(() => (heard.textContent = ""), HEARD_MS); // it has been taken up, and is no second text to read or copy
+      heard.say(answer.value());
       if (hasEnded || answer.value()) all.push({ role: "assistant", content: answer.value() });
     }
   }
 
-  return makeScreen("Chat", models, { build, ask, auto: false });
+  return makeScreen("Chat", models, { build, ask, auto: false, keeps: true });
 }

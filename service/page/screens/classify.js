@@ -1,7 +1,7 @@
 // Labels of a text as bars, and what each word adds to one of them; or labels of a picture.
 
 import { post, wordsOf } from "../api.js";
-import { bars, field, h, rounded, samples, textarea } from "../dom.js";
+import { bars, field, h, percent, rounded, samples, textarea } from "../dom.js";
 import { makeScreen, needsWindows } from "../screen.js";
 import { contributions, contributionTable } from "../words.js";
 import { picture } from "./picture.js";
@@ -22,6 +22,12 @@ const ANY = [
   "The plot is thin, but the actors save it.",
   "Two hours of my life that I will never get back.",
 ];
+// For the labels that stand there at first.
+const OWN = [
+  "The goalkeeper saved a penalty in the last minute.",
+  "Parliament votes on the new budget on Friday.",
+  "Heavy rain and strong winds are expected tonight.",
+];
 const MOST = 20; // labels that are drawn; the answer has them all
 
 export function open(models) {
@@ -34,13 +40,14 @@ export function open(models) {
   const words = h("div", { class: "panel" });
   let frame;
   let label = null;
+  let said = ""; // of the newest answer
 
   function build(made) {
     frame = made;
     frame.onmodel = () => {
       label = null;
-      const examples = TEXTS.get(frame.model.id) ?? ANY;
-      const known = [...TEXTS.values(), ANY].flat();
+      const examples = TEXTS.get(frame.model.id) ?? (frame.model.zero_shot ? OWN : ANY);
+      const known = [...TEXTS.values(), ANY, OWN].flat();
       if (!text.value || known.includes(text.value)) text.value = examples[0];
       inputs.replaceChildren(
         ...(frame.model.image_size
@@ -48,8 +55,9 @@ export function open(models) {
           : [field("Text", text), samples(examples, text), ...(frame.model.zero_shot ? [labels] : [])]),
       );
     };
+    frame.fieldOf = (name) => (name === "labels" ? own : name === "input" && !frame.model.image_size ? text : null);
     frame.clear = () => [found, words].forEach((each) => each.replaceChildren());
-    return [inputs, h("div", { class: "columns" }, found, words)];
+    return [inputs, frame.trouble, h("div", { class: "columns" }, found, words)];
   }
 
   async function ask(signal) {
@@ -80,11 +88,18 @@ export function open(models) {
         { label: "Labels with their scores", chosen: label ?? results[0].label, onchoose: explains(model) && choose },
       ),
       ...(left ? [h("p", { class: "soft" }, `and ${left} more`)] : []),
+      ...(explains(model) ? [h("p", { class: "soft" }, "Choose a label to see what speaks for it.")] : []),
     );
     [...found.querySelectorAll("button")].find((each) => each.textContent === held)?.focus(); // where it was
-    frame.told(call);
-    if (explains(model)) await explain(call, input, signal);
+    const [best] = results;
+    said = best && `${best.label}, ${model.activation === "none" ? rounded(best.score) : percent(best.score)}`;
+    frame.told(said, call);
+    if (!explains(model)) return;
+    if (call.answer.usage.prompt_tokens <= model.max_input_tokens) await explain(call, input, signal);
+    else unexplained("This text is read in windows, for which words are not explained. Make it shorter to see what speaks for a label.");
   }
+
+  const unexplained = (why) => words.replaceChildren(h("h2", {}, "Words"), h("p", { class: "soft" }, why));
 
   const explains = (model) => !model.image_size && !model.zero_shot;
 
@@ -94,7 +109,8 @@ export function open(models) {
     const why = await post("explain", body, signal)
       .catch((error) => {
         if (signal.aborted) throw error;
-        words.replaceChildren(h("h2", {}, "Words"), h("p", { class: "soft" }, wordsOf(error)));
+        const why = wordsOf(error);
+        unexplained(error.param === "input" ? `This text is too long to see what each word adds: ${why}.` : why);
         return null;
       })
       .finally(() => words.removeAttribute("aria-busy"));
@@ -107,7 +123,7 @@ export function open(models) {
       h("p", { class: "legend" }, h("span", { class: "word for", "--weight": 1 }, "for it"), " ", h("span", { class: "word against", "--weight": 1 }, "against it"), " Shapley values of the ", what),
       contributionTable(input, tokens, of.values, what),
     );
-    frame.told(call, why);
+    frame.told(said, call, why);
   }
 
   return makeScreen("Classify", models, { build, ask });

@@ -24,7 +24,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => [map, matrix].forEach((each) => each.replaceChildren());
-    return [field("Texts, one a line", text), h("div", { class: "columns even" }, map, matrix)];
+    frame.fieldOf = (name) => (name === "input" ? text : null);
+    return [field("Texts, one a line", text), frame.trouble, h("div", { class: "columns even" }, map, matrix)];
   }
 
   async function ask(signal) {
@@ -37,11 +38,22 @@ export function open(models) {
     const vectors = call.answer.embeddings;
     const of = lines.length > MOST ? `, of the first ${MOST} of ${lines.length} texts` : "";
     map.replaceChildren(h("h2", {}, `Map of nearness${of}`), ...drawMap(input, vectors));
-    matrix.replaceChildren(h("h2", {}, "Similarity"), drawMatrix(input, vectors));
-    frame.told(call);
+    const single = h("p", { class: "soft" }, "Write a second line to see how near the two are.");
+    matrix.replaceChildren(h("h2", {}, "Similarity"), input.length > 1 ? drawMatrix(input, vectors) : single);
+    frame.told(nearest(vectors), call);
   }
 
   return makeScreen("Embed", models, { build, ask });
+}
+
+// The two texts that are nearest one another, for who hears it.
+function nearest(vectors) {
+  const pairs = vectors.flatMap((one, i) =>
+    vectors.slice(0, i).map((other, j) => ({ i: j, j: i, near: cosine(one, other) })),
+  );
+  if (!pairs.length) return "";
+  const { i, j, near } = pairs.reduce((best, each) => (each.near > best.near ? each : best));
+  return `Texts ${i + 1} and ${j + 1} are nearest, with ${rounded(near)}`;
 }
 
 const mark = (number, on) =>

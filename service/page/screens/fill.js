@@ -1,7 +1,7 @@
 // Candidates for missing words; choosing one puts it into the text.
 
 import { post } from "../api.js";
-import { bars, characters, field, h, samples, textarea } from "../dom.js";
+import { bars, characters, field, h, percent, samples, textarea } from "../dom.js";
 import { makeScreen } from "../screen.js";
 
 const TEXTS = ["The capital of France is [MASK].", "She opened the [MASK] and looked out."];
@@ -14,7 +14,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => found.replaceChildren();
-    return [field("Text with [MASK] for each missing word", text), samples(TEXTS, text), found];
+    frame.fieldOf = (name) => (name === "input" ? text : null);
+    return [field("Text with [MASK] for each missing word", text), samples(TEXTS, text), frame.trouble, found];
   }
 
   async function ask(signal) {
@@ -33,7 +34,7 @@ export function open(models) {
       }
     };
     found.replaceChildren(...masks.map((mask, index) => candidates(mask, index, (word) => choose(index, word))));
-    frame.told(call);
+    frame.told(masks.map(({ candidates: [best] }) => `${best.text}, ${percent(best.score)}`).join("; "), call);
   }
 
   function candidates({ candidates: words }, index, onchoose) {

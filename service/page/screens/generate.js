@@ -2,6 +2,8 @@
 
 import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
+import { speaker } from "../heard.js";
+import { numberIn } from "../numbers.js";
 import { makeScreen } from "../screen.js";
 import { stopButton } from "../stop.js";
 import { run, speed, tokenText } from "../tokens.js";
@@ -17,10 +19,16 @@ export function open(models) {
   const prompt = textarea(PROMPTS[0], 3, () => {});
   const start = button("Generate", () => frame.wish(0), { class: "primary" });
   const stop = stopButton(start);
-  const two = h("input", { type: "checkbox", id: "two-settings", onchange: () => (second.element.hidden = !two.checked) });
+  const two = h("input", {
+    type: "checkbox",
+    id: "two-settings",
+    onchange: () => (second.element.hidden = !two.checked),
+    oninput: (event) => event.stopPropagation(), // it makes no answer older
+  });
   const first = setting("A", { temperature: 0.8, seed: 1 });
   const second = setting("B", { temperature: 0, seed: 1 });
   second.element.hidden = true;
+  const heard = speaker();
   let frame;
 
   function build(made) {
@@ -29,6 +37,7 @@ export function open(models) {
       stop.cancel();
       [first, second].forEach((each) => each.clear());
     };
+    frame.fieldOf = (name, of) => (name === "prompt" ? prompt : (of === second.name ? second : first).inputs[name]);
     prompt.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) frame.wish(0);
     });
@@ -36,19 +45,22 @@ export function open(models) {
       field("Prompt", prompt),
       samples(PROMPTS, prompt),
       h("div", { class: "row" }, start, stop.element, h("label", { class: "check" }, two, "Compare two settings")),
+      frame.trouble,
+      heard.element,
       h("div", { class: "columns even" }, first.element, second.element),
     ];
   }
 
   async function ask(signal) {
-    const writing = stop.begin();
-    const ended = AbortSignal.any([signal, writing.signal]);
     const used = two.checked ? [first, second] : [first];
     const calls = used.map((each) => newCall("generate", each.body(frame.model.id, prompt.value), two.checked ? each.name : null));
-    frame.say("Writing …");
+    const writing = stop.begin();
+    const ended = AbortSignal.any([signal, writing.signal]);
+    const onbegin = () => frame.say("Writing …");
     try {
-      await Promise.all(used.map((each, index) => each.write(calls[index], ended)));
-      frame.told(...calls);
+      await Promise.all(used.map((each, index) => each.write(calls[index], ended, onbegin)));
+      frame.told("", ...calls);
+      heard.say(used.map((each) => (two.checked ? `Setting ${each.name}: ${each.value()}` : each.value())).join("\n"));
     } catch (error) {
       const wasStopped = writing.signal.aborted;
       writing.abort(); // where one setting is refused the other writes for nobody
@@ -65,8 +77,8 @@ export function open(models) {
 }
 
 const FIELDS = [
-  ["temperature", "Temperature", { min: 0, max: 2, step: 0.1 }],
-  ["top_p", "Top p", { min: 0.05, max: 1, step: 0.05 }],
+  ["temperature", "Temperature", { min: 0, max: 10, step: 0.1 }],
+  ["top_p", "Top p", { min: 0.01, max: 1, step: 0.01 }],
   ["top_k", "Top k", { min: 0, step: 1 }],
   ["seed", "Seed", { min: 0, step: 1 }],
   ["max_tokens", "Most tokens", { min: 1, step: 1 }],
@@ -82,7 +94,7 @@ function setting(name, values) {
     FIELDS.map(([id, , bounds]) => [id, h("input", { type: "number", value: initial[id], ...bounds })]),
   );
   const fields = FIELDS.map(([id, label]) => field(label, inputs[id], { class: "field small" }));
-  const hint = h("p", { class: "soft" }, "Hover over a token, or go there by Tab and the arrows, for what could have stood there.");
+  const hint = h("p", { class: "soft" }, "Tap a token or hover over it, or go there by Tab and the arrows, for what could have stood there.");
   const element = h(
     "section",
     { class: "panel", "aria-label": `Setting ${name}` },
@@ -90,8 +102,8 @@ function setting(name, values) {
     h("div", { class: "fields" }, fields),
     output.text,
     told,
-    output.others,
     hint,
+    output.others,
   );
 
   function clear() {
@@ -103,16 +115,15 @@ function setting(name, values) {
   function body(model, prompt) {
     const numbers = {};
     for (const [id, input] of Object.entries(inputs)) {
-      input.value ||= initial[id];
-      numbers[id] = Number(input.value);
+      numbers[id] = numberIn(input, initial[id]);
     }
     return { model, prompt, ...numbers, logprobs: ALTERNATIVES, stream: true };
   }
 
-  async function write(call, signal) {
+  async function write(call, signal, onbegin) {
     clear();
-    told.textContent = speed(await run(call, output, signal));
+    told.textContent = speed(await run(call, output, signal, { onbegin }));
   }
 
-  return { name, element, body, write, clear };
+  return { name, element, inputs, body, write, clear, value: output.value };
 }

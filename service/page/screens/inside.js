@@ -56,7 +56,8 @@ export function open(models) {
       words.element.hidden = ["generate", "translate"].includes(task);
       words.clear(); // what it shows is another model's
     };
-    return [field("Text", text), h("div", { class: "row" }, sourceField, targetField, partField), facts, few, attention, more, words.element];
+    frame.fieldOf = (name) => ({ input: text, source, target })[name];
+    return [field("Text", text), h("div", { class: "row" }, sourceField, targetField, partField), frame.trouble, facts, few, attention, more, words.element];
   }
 
   function sourceChanged() {
@@ -87,7 +88,7 @@ export function open(models) {
     few.textContent = layers ? `Of so long a text the attention of ${layers} layers is shown.` : "";
     drawAttention();
     more.replaceChildren(...(answer.steps ? [lens(answer.steps)] : []), tokenTable(asked, answer));
-    frame.told(call);
+    frame.told(answer.output ? `It goes on: ${answer.output}` : "", call);
   }
 
   // Of a long text as many layers as may be asked for, evenly spread.

@@ -8,8 +8,10 @@ const TROUSERS =
 const LARGEST = 1_400_000; // bytes of a file: a body may have two millions, and writes it a third longer
 const LONGEST_SIDE = 1024; // pixels, of what is larger
 
-// A picture as a URL with all that is in it; a large one made smaller, as models look at few pixels.
+// A picture as a URL with all that is in it; a large one made smaller, as models look at few pixels. What the browser
+// cannot draw is refused here, so that the picture before stays.
 async function asData(file) {
+  const bitmap = await createImageBitmap(file);
   if (file.size <= LARGEST) {
     return new Promise((resolve, reject) => {
       const reader = new FileReader();
@@ -18,7 +20,6 @@ async function asData(file) {
       reader.readAsDataURL(file);
     });
   }
-  const bitmap = await createImageBitmap(file);
   const scale = Math.min(1, LONGEST_SIDE / Math.max(bitmap.width, bitmap.height));
   const canvas = h("canvas", { width: Math.round(bitmap.width * scale), height: Math.round(bitmap.height * scale) });
   canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
@@ -30,7 +31,8 @@ export function picture(onchange) {
   const image = h("img", { src: data, alt: "The picture that is classified", width: 140, height: 140 });
   const file = h("input", { type: "file", accept: "image/*", id: "picture-file", onchange: () => take(file.files[0]) });
 
-  const problem = h("p", { class: "problem", role: "alert", hidden: true }, "This file is no picture.");
+  const told = "This file is no picture that can be read; the one before stays.";
+  const problem = h("p", { class: "problem", role: "alert", hidden: true }, told);
 
   let newest; // of the files; reading one may take longer than choosing another
 

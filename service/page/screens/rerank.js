@@ -29,7 +29,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => found.replaceChildren();
-    return [field("Query", query), field("Documents, one a line", documents), found];
+    frame.fieldOf = (name) => ({ query, documents })[name];
+    return [field("Query", query), field("Documents, one a line", documents), frame.trouble, found];
   }
 
   async function ask(signal) {
@@ -44,7 +45,7 @@ export function open(models) {
       told: digits(score),
     }));
     found.replaceChildren(h("h2", {}, "Best first"), bars(rows, { label: "Documents, best first", long: true }));
-    frame.told(call);
+    frame.told(`Best: ${rows[0].name}`, call);
   }
 
   return makeScreen("Rerank", models, { build, ask });

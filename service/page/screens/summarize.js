@@ -2,6 +2,7 @@
 
 import { newCall } from "../api.js";
 import { button, copyButton, field, h, textarea } from "../dom.js";
+import { speaker } from "../heard.js";
 import { makeScreen } from "../screen.js";
 import { stopButton } from "../stop.js";
 import { run, speed, tokenText } from "../tokens.js";
@@ -19,11 +20,13 @@ export function open(models) {
   const cut = h("input", { type: "checkbox", id: "cut-summarized", checked: true });
   const summary = tokenText();
   const told = h("p", { class: "soft" });
+  const heard = speaker();
   const copy = copyButton(summary.text);
   let frame;
 
   function build(made) {
     frame = made;
+    frame.fieldOf = (name) => (name === "input" ? text : null);
     frame.onmodel = () => {
       stop.cancel();
       clear();
@@ -40,6 +43,8 @@ export function open(models) {
         { class: "panel" },
         field("Text", text),
         h("div", { class: "row" }, start, stop.element, h("label", { class: "check" }, cut, "Leave out the end of a text that is too long")),
+        frame.trouble,
+        heard.element,
       ),
       h("div", { class: "panel" }, h("h2", {}, "Summary"), summary.text, told, h("div", { class: "row" }, copy)),
     );
@@ -59,10 +64,11 @@ export function open(models) {
     const writing = stop.begin();
     const call = newCall("summarize", { model: frame.model.id, input: text.value, truncate: cut.checked, stream: true });
     clear();
-    frame.say("Writing …");
+    const onbegin = () => frame.say("Writing …");
     try {
-      told.textContent = speed(await run(call, summary, AbortSignal.any([signal, writing.signal])));
-      frame.told(call);
+      told.textContent = speed(await run(call, summary, AbortSignal.any([signal, writing.signal]), { onbegin }));
+      frame.told("", call);
+      heard.say(summary.value());
     } catch (error) {
       if (!writing.signal.aborted) throw error;
       if (!writing.isNewest()) return; // by the choice of another model, of which nothing was stopped

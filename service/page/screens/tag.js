@@ -6,6 +6,20 @@ import { makeScreen } from "../screen.js";
 
 const TEXT = "Angela Merkel was born in Hamburg and studied physics in Leipzig.";
 
+// Of the labels that most models have.
+const MEANINGS = new Map([
+  ["PER", "people"],
+  ["ORG", "organisations"],
+  ["LOC", "places"],
+  ["MISC", "other names"],
+]);
+
+// What a model marks; B- and I- tell where an entity begins and goes on, O that there is none.
+function kindsOf({ labels }) {
+  const kinds = new Set(labels.filter((label) => label !== "O").map((label) => label.replace(/^[BI]-/, "")));
+  return [...kinds].map((kind) => (MEANINGS.has(kind) ? `${MEANINGS.get(kind)} (${kind})` : kind)).join(", ");
+}
+
 export function open(models) {
   const text = textarea(TEXT, 4, () => frame.wish());
   const found = h("div", { class: "panel" });
@@ -14,7 +28,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => found.replaceChildren();
-    return [field("Text", text), found];
+    frame.fieldOf = (name) => (name === "input" ? text : null);
+    return [field("Text", text), frame.trouble, found];
   }
 
   async function ask(signal) {
@@ -22,8 +37,13 @@ export function open(models) {
     if (!input.trim()) return frame.empty(found);
     const call = await post("tag", { model: frame.model.id, input }, signal);
     const [entities] = call.answer.results;
-    found.replaceChildren(h("h2", {}, "Entities"), marked(input, entities), ...(entities.length ? [entityTable(input, entities)] : []));
-    frame.told(call);
+    found.replaceChildren(
+      h("h2", {}, "Entities"),
+      marked(input, entities),
+      h("p", { class: "legend" }, entities.length ? "" : "Nothing was found in this text. ", `This model marks ${kindsOf(frame.model)}.`),
+      ...(entities.length ? [entityTable(input, entities)] : []),
+    );
+    frame.told(entities.map(({ text: own, label }) => `${own} (${label})`).join(", ") || "Nothing was found", call);
   }
 
   return makeScreen("Tag", models, { build, ask });

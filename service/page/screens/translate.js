@@ -52,6 +52,7 @@ export function open(models) {
       offer(source, ...sourceChoice(frame.model));
       sourceChanged("de");
     };
+    frame.fieldOf = (name) => ({ input: text, source, target })[name];
     return [
       h(
         "div",
@@ -60,6 +61,7 @@ export function open(models) {
         button("⇄", swap, { class: "swap", "aria-label": "Swap the languages" }),
         field("Into", target),
       ),
+      frame.trouble,
       h(
         "div",
         { class: "columns even" },
@@ -82,7 +84,7 @@ export function open(models) {
       return post("translate", body, signal); // the model has room for fewer
     });
     show(call.answer, input, body);
-    frame.told(call);
+    frame.told("", call); // the translation is heard where it stands
   }
 
   function show(answer, input, { source: from, target: into }) {

@@ -15,7 +15,8 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => found.replaceChildren();
-    return [field("Text", texts[0]), field("Another text", texts[1]), found];
+    frame.fieldOf = (name) => (name === "input" ? texts[0] : null);
+    return [field("Text", texts[0]), field("Another text", texts[1]), frame.trouble, found];
   }
 
   async function ask(signal) {
@@ -26,7 +27,8 @@ export function open(models) {
     const panels = words.map((each, number) => panel(`Words of text ${number + 1}`, each));
     if (words.length > 1) panels.push(panel("In common", products(...words)));
     found.replaceChildren(...panels);
-    frame.told(call);
+    const first = (each) => heaviestOf(each).slice(0, 3).map(({ name }) => name).join(", ");
+    frame.told(`Heaviest: ${words.map(first).join("; ")}`, call);
   }
 
   return makeScreen("Words", models, { build, ask });
@@ -42,8 +44,10 @@ function products(first, second) {
     .map((word) => ({ ...word, weight: word.weight * weights.get(word.id) }));
 }
 
+const heaviestOf = (words) => words.toSorted((one, other) => other.weight - one.weight);
+
 function panel(title, words) {
-  const heaviest = words.toSorted((one, other) => other.weight - one.weight).slice(0, HEAVIEST);
+  const heaviest = heaviestOf(words).slice(0, HEAVIEST);
   const rows = heaviest.map(({ name, weight }) => ({
     name,
     share: weight / heaviest[0].weight,

@@ -97,7 +97,7 @@ def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
 
     def open_page(screen: str, *, scheme: Scheme = "light", width: int = WIDE, at: str = address) -> Page:
         def stays(request: Request) -> None:
-            if not request.url.startswith((at, "data:")):
+            if not request.url.startswith((at, "data:", "blob:")):
                 problems.append(request.url)
 
         context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme)

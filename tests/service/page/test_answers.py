@@ -28,10 +28,42 @@ def test_an_older_answer_is_faint_while_another_text_is_asked_about(open_page: O
     page.get_by_label("Text").fill("Dan went home.")
 
     expect(panel).to_have_css("opacity", "0.4")
-    expect(page.get_by_role("status")).to_be_empty()
+    expect(page.locator("details.call")).to_have_css("opacity", "0.4")
     held[0].continue_()
     expect(panel).to_have_css("opacity", "1")
     expect(page.get_by_role("status")).to_contain_text("tokens")
+
+
+def test_a_late_answer_is_waited_for_in_words(open_page: OpenPage) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    page.clock.install()
+    held = hold(page, "tag")
+    page.get_by_label("Text").fill("Dan went home.")
+    page.clock.run_for(300)
+    status = page.get_by_role("status")
+    expect(status).to_be_empty()
+    page.clock.run_for(1000)
+    expect(status).to_have_text("Waiting for the answer …")
+    page.clock.run_for(4500)
+    expect(status).to_contain_text("The model may be starting")
+    held[0].continue_()
+    expect(status).to_contain_text("Answered in")
+
+
+def test_what_was_written_is_older_than_a_text_that_is_typed_since(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    use(page, "generate")
+    note, written = page.get_by_text("What stands below is of the input before."), page.locator(".stream").first
+    expect(note).to_be_hidden()
+    page.get_by_role("button", name="Once upon a time").click()  # which puts another text there
+    expect(note).to_be_visible()
+    for older in (written, page.locator("details.call")):
+        expect(older).to_have_css("opacity", "0.4")
+    use(page, "generate")
+
+    expect(note).to_be_hidden()
+    expect(written).to_have_css("opacity", "1")
 
 
 def test_labels_are_clear_while_the_words_before_are_faint(open_page: OpenPage) -> None:

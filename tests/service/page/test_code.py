@@ -82,6 +82,26 @@ def test_the_curl_that_is_shown_asks_what_the_page_asked(open_page: OpenPage, ad
     assert json.loads(shown(page, "JSON")) == asked.value.json()
 
 
+def test_a_body_that_is_too_long_for_a_command_is_saved_as_the_file_that_the_code_reads(
+    open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    save = page.get_by_role("link", name="Save body.json")
+    assert "body.json" not in shown(page, "curl")
+    expect(save).to_be_hidden()
+    page.get_by_label("Text").fill("Ann" * 45_000)
+    expect(page.locator("pre")).to_contain_text("--data-binary @body.json")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    with page.expect_download() as saved:
+        save.click()
+    assert saved.value.suggested_filename == "body.json"
+    saved.value.save_as(tmp_path / "body.json")
+    monkeypatch.chdir(tmp_path)
+
+    assert "results" in run(shown(page, "Python"))
+
+
 def test_the_python_that_is_shown_gets_the_answer_of_the_page(open_page: OpenPage) -> None:
     page = open_page("embed")
     use(page, "embed")

@@ -89,3 +89,38 @@ def test_a_long_text_is_scrolled_by_the_keyboard_and_printed_whole(open_page: Op
 
     page.emulate_media(media="print")
     assert text.evaluate("each => each.scrollHeight === each.clientHeight")
+
+
+def test_labels_are_read_beside_the_navigation_of_a_tablet(open_page: OpenPage) -> None:
+    page = open_page("classify", width=768)
+    use(page, "classify")
+
+    assert min(page.locator(".bars .name").evaluate_all("all => all.map(each => each.clientWidth)")) > 80
+    strip = page.locator(".live > *:visible:not(ul)").evaluate_all("all => all.map(each => each.offsetTop)")
+    assert max(strip) - min(strip) < 20  # one row
+
+
+def test_alternatives_of_a_token_are_in_sight_on_a_telephone(open_page: OpenPage) -> None:
+    page = open_page("generate", width=390)
+    use(page, "generate")
+    height = page.evaluate("document.documentElement.scrollHeight")
+    token = page.locator(".token").nth(2)
+    token.click()
+
+    expect(page.locator(".others").first).to_be_in_viewport(ratio=1)
+    expect(token).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.documentElement.scrollHeight") == height  # nothing has moved
+
+
+def test_paper_has_the_results_in_their_colours_and_no_controls(open_page: OpenPage) -> None:
+    page = open_page("classify", scheme="dark")
+    use(page, "classify")
+    page.emulate_media(media="print")
+    for hidden in ("nav", ".top", "footer", ".samples", "details.call"):
+        expect(page.locator(hidden).first).to_be_hidden()
+    for coloured in (".bar > span", ".word"):
+        expect(page.locator(coloured).first).to_have_css("print-color-adjust", "exact")
+    expect(page.locator("body")).to_have_css("background-color", "rgb(250, 249, 246)")
+
+    labels, words = (panel.bounding_box() for panel in page.locator(".columns > .panel").all())
+    assert labels and words and words["y"] >= labels["y"] + labels["height"]

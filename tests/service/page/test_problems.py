@@ -26,9 +26,14 @@ def test_a_wrong_key_is_called_wrong_and_another_is_asked_for(
 ) -> None:
     with serving(packages[:1], **keys(tmp_path, entry("a", "one"))) as locked:
         page = open_page("", at=locked)
-        page.get_by_label("This server asks for an API key").fill("two")
+        key = page.get_by_label("This server asks for an API key")
+        expect(key).to_be_focused()
+        expect(page.get_by_text("Asking which models")).to_be_hidden()
+        key.fill("two")
         page.keyboard.press("Enter")
-        page.get_by_label("The server does not know this key").fill("one")
+        expect(page.get_by_role("alert").get_by_label("The server does not know this key")).to_be_focused()
+        expect(page.get_by_role("link", name="Metrics")).to_be_hidden()
+        page.keyboard.type("one")
         page.keyboard.press("Enter")
 
         expect(page.get_by_role("heading", level=1)).to_have_text("Classify")
@@ -42,11 +47,34 @@ def test_a_stream_that_is_refused_is_the_newest_call(open_page: OpenPage) -> Non
     panel = page.locator(".call")
     panel.get_by_text("The same from your own program").click()
     expect(panel).to_contain_text("max_tokens")
-    page.get_by_role("spinbutton", name="Temperature").first.fill("11")
+    prompt = page.get_by_label("Prompt")
+    prompt.fill("Once " * 2000)
     page.get_by_role("button", name="Generate").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("temperature")
-    expect(panel).to_contain_text('"temperature":11')
+    expect(page.get_by_role("alert")).to_have_text(
+        re.compile(r"^Prompt: prompt has \d+ characters; .* Make it shorter\.$")
+    )
+    expect(prompt).to_have_attribute("aria-invalid", "true")
+    expect(panel).to_contain_text("Once Once")
+
+
+def test_a_number_that_is_out_of_bounds_is_refused_beside_the_button_and_not_asked_for(open_page: OpenPage) -> None:
+    page = open_page("generate", width=390)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if request.method == "POST" else None)
+    page.get_by_label("Top p").first.fill("0")
+    start = page.get_by_role("button", name="Generate", exact=True)
+    start.click()
+    alert = page.get_by_role("alert")
+    expect(alert).to_have_text("Top p: choose a number from 0.01 to 1")
+    expect(alert).to_be_in_viewport(ratio=1)
+    expect(page.get_by_label("Top p").first).to_have_attribute("aria-invalid", "true")
+    assert asked == []
+    page.get_by_label("Top p").first.fill("0.5")
+    start.click()
+
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    expect(page.locator("[aria-invalid]")).to_have_count(0)
 
 
 def test_a_screen_that_cannot_be_loaded_is_told_of_and_others_open(open_page: OpenPage) -> None:
@@ -78,6 +106,7 @@ def test_a_text_longer_than_a_model_reads_at_once_is_read_in_windows(open_page: 
 
     assert asked.value.status == 200, asked.value.text()
     expect(page.get_by_role("list", name="Labels")).to_be_visible()
+    expect(page.get_by_text("Make it shorter to see what speaks for a label")).to_be_visible()
 
 
 def test_texts_beyond_those_that_are_drawn_are_told_of(open_page: OpenPage) -> None:
@@ -95,7 +124,7 @@ def test_a_picture_that_is_too_large_for_a_body_is_made_smaller(open_page: OpenP
     assert (tmp_path / "photo.png").stat().st_size > 2 * 1024 * 1024
     page = open_page("classify")
     page.get_by_label("Model").select_option("fashion")
-    expect(page.get_by_role("status")).to_contain_text("/classify")
+    expect(page.get_by_role("status")).to_contain_text("Answered in")
     with page.expect_response("**/classify") as answered:
         page.get_by_label("Drop a picture here").set_input_files(tmp_path / "photo.png")
 
@@ -111,12 +140,15 @@ def test_a_picture_that_is_too_large_for_a_body_is_made_smaller(open_page: OpenP
 
 
 def test_a_file_that_is_no_picture_is_refused_in_words(open_page: OpenPage, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("no picture")
-    page = open_page("classify")
-    page.get_by_label("Model").select_option("fashion")
-    page.get_by_label("Drop a picture here").set_input_files(tmp_path / "notes.txt")
-
-    expect(page.get_by_role("alert")).to_have_text("This file is no picture.")
+    for name in ("notes.txt", "broken.png"):
+        (tmp_path / name).write_text("no picture")
+    page = open_page("classify?model=fashion")
+    picture = page.get_by_alt_text("The picture that is classified")
+    before = picture.get_attribute("src")
+    for name in ("notes.txt", "broken.png"):
+        page.get_by_label("Drop a picture here").set_input_files(tmp_path / name)
+        expect(page.get_by_role("alert")).to_contain_text("This file is no picture")
+        assert picture.get_attribute("src") == before
 
 
 def test_where_nothing_can_be_copied_the_text_is_selected(open_page: OpenPage) -> None:

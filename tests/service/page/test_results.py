@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,48 @@ def test_the_call_that_was_chosen_stays_chosen_and_two_settings_have_their_names
     page.get_by_role("link", name="Generate").click()
     page.get_by_label("Compare two settings").check()
     page.get_by_role("button", name="Generate", exact=True).click()
-    expect(page.get_by_role("status")).to_contain_text("/generate B")
+    expect(page.get_by_role("status")).to_contain_text("by setting B in")
     page.locator("details.call").evaluate("each => each.open = true")
     expect(calls).to_have_text(["/generate A", "/generate B"])
+
+
+@pytest.mark.parametrize(
+    ("screen", "heard"),
+    [
+        ("classify", r"^(positive|negative), \d"),
+        ("embed", r"^Texts \d and \d are nearest, with"),
+        ("rerank", "^Best: "),
+    ],
+)
+def test_who_listens_hears_the_answer_before_how_long_it_took(open_page: OpenPage, screen: str, heard: str) -> None:
+    page = open_page(screen)
+    use(page, screen)
+
+    expect(page.get_by_role("status")).to_have_text(re.compile(heard + r".*\. Answered in .* \(\d+ tokens\)"))
+
+
+def test_what_was_written_is_heard_as_a_whole(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    heard = page.locator("p.heard")
+    heard.evaluate(
+        "each => { new MutationObserver(() => (window.said ||= each.textContent)).observe(each, SEEN); }".replace(
+            "SEEN", "{ childList: true }"
+        )
+    )
+    use(page, "generate")
+
+    expect(heard).to_be_empty()
+    assert page.evaluate("said") == page.locator(".stream").first.evaluate("each => each.textContent")
+
+
+def test_where_there_is_nothing_to_show_it_says_what_to_do(open_page: OpenPage) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    answer_with(page, "tag", results=[[]])
+    page.get_by_label("Text").fill("nothing here")
+    expect(page.locator(".legend")).to_contain_text("Nothing was found in this text. This model marks")
+    page.get_by_role("link", name="Embed").click()
+    page.get_by_label("Texts, one a line").fill("A dog.")
+
+    expect(page.get_by_text("Write a second line")).to_be_visible()
+    expect(page.locator(".lines")).not_to_have_css("padding-right", "0px")  # where the number of a Hebrew line stands

@@ -63,6 +63,32 @@ def test_there_is_a_screen_for_everything_that_is_loaded(open_page: OpenPage) ->
     expect(page).to_have_title("Embed · Trifold")
 
 
+def test_the_address_names_the_screen_and_the_model_that_was_chosen(open_page: OpenPage) -> None:
+    page = open_page("classify?model=entailment")
+    model = page.get_by_label("Model")
+    expect(model).to_have_value("entailment")
+    expect(page.get_by_label("Text")).to_have_value(re.compile("goalkeeper"))  # one of the labels is sport
+    model.select_option("fashion")
+    expect(page).to_have_url(re.compile(r"#/classify\?model=fashion$"))
+    page.reload()
+    expect(model).to_have_value("fashion")
+    model.select_option("sentiment")
+    page.get_by_role("link", name="Inside").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Inside")
+    expect(model).to_have_value("sentiment")  # the last that was chosen, as it fits
+    page.evaluate("location.hash = '#/nothing'")
+
+    expect(page).to_have_url(re.compile("#/classify"))
+
+
+def test_a_screen_that_no_model_fits_says_so(open_page: OpenPage, packages: list[Path]) -> None:
+    with serving(packages[:1]) as address:
+        page = open_page("fill", at=address)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Fill")
+        expect(page.get_by_role("alert")).to_contain_text("No model here can fill in words.")
+        page.close()
+
+
 @pytest.mark.parametrize("screen", SCREENS)
 def test_a_screen_is_accessible(open_page: OpenPage, screen: str) -> None:
     page = open_page(screen)
@@ -114,6 +140,7 @@ def test_words_are_coloured_by_what_they_add_to_the_label_that_is_chosen(open_pa
     page.get_by_label("Text").fill("The film was good.")
     expect(page.locator(".word")).not_to_have_count(0)
 
+    expect(page.get_by_text("Choose a label to see what speaks for it.")).to_be_visible()
     labels = page.get_by_role("list", name="Labels").get_by_role("button")
     name = labels.nth(1).text_content()
     labels.nth(1).click()

@@ -175,7 +175,7 @@ def test_a_conversation_that_is_refused_can_be_said_in_other_words(open_page: Op
     refused = httpx.post(f"{address}/generate", json=asked)
 
     assert refused.status_code == 422 and "no chat template" in refused.json()["error"]["message"]
-    expect(page.get_by_role("alert")).to_have_text(refused.json()["error"]["message"])
+    expect(page.get_by_role("alert")).to_have_text(f"Message: {refused.json()['error']['message']}")
     expect(page.get_by_label("Message")).to_have_value("Who is Dan?")
     expect(page.locator(".bubble")).to_have_count(0)
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
