@@ -53,11 +53,13 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _show_figures(figures: list[Figure]) -> None:
+def _show_figures(figures: list[Figure], remarks: list[str]) -> None:
     table = Table("data set", "metric", "value", "precision")
     for figure in figures:
         table.add_row(figure.dataset, figure.metric, f"{figure.value:g}", figure.precision)
     show(table)
+    for remark in remarks:
+        print(remark)
 
 
 def verify(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from model.commands.choices import (
     HAS_COMPILER,
@@ -57,9 +58,13 @@ def train(
             param_hint="--start-from",
         )
     chosen = own_classifier(data) if recipe == OWN_LABELS else RECIPES[recipe]
+    if recipe == OWN_LABELS:
+        _show_labels(data)
     if not dry_run:
+        before = Run(out).progress()
         run_training(chosen, data, out, start_from=start_from, compile_model=compile_model)
-        print(f"{out}: {Run(out).figures.read_text()}")
+        begins = "already finished:" if before is not None and before.is_finished else "finished"
+        print(f"{out}: {begins} {Run(out).in_words()}")
         return
     if start_from is None and Run(out).checkpoint.exists():
         start_from = out  # an interrupted run, which goes on with the tokenizer that it has
@@ -71,6 +76,20 @@ def train(
         for name, value in plan(training).lines():
             table.add_row(name, value)
     show(table)
+
+
+def _show_labels(data: Path) -> None:
+    """Print how many texts have each label, and what may be wrong with them."""
+    from model.training.label_counts import count_labels
+    from model.training.own_files import PARTS
+
+    counts = count_labels(data)
+    table = Table("label", *PARTS, title=Text(f"texts in {data}"))
+    for label, *numbers in counts.rows():
+        table.add_row(Text(label), *numbers)
+    show(table)
+    for warning in counts.warnings:
+        print(f"{data}: {warning}")
 
 
 def _without_asking(recipe: Recipe) -> Recipe:
@@ -90,9 +109,16 @@ def export(
     """Export a run's best weights as a model package, verified against torch."""
     from model.export.limits import verified_in_words
     from model.export.runs import export_run
+    from model.training.run import Run
 
     manifest = export_run(run, out, precision=precision_of(precision), texts=texts_of(samples, precision))
     print(f"{out}: {verified_in_words(manifest)}")
+    progress = Run(run).progress()
+    if progress is not None and not progress.is_finished:
+        print(
+            f"{run}: its training is not finished, at step {progress.step:,} of {progress.steps:,}; the package has "
+            "the best weights so far"
+        )
 
 
 def unpack(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -38,6 +39,7 @@ from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE
 from model.training import nli, own_labels, readers, sentiment
 from model.training.files import SplitOrTest
+from model.training.own_files import has_part
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
@@ -101,7 +103,8 @@ class Answered:
     inputs: Sequence[Any]
     truth: NDArray[np.int64]  # (N,)
     logits: NDArray[np.float32]  # (N, labels)
-    lengths: NDArray[np.int64] | None  # (N,) in tokens; of texts
+    lengths: NDArray[np.int64] | None  # (N,) in tokens, as they are read; of texts
+    cut: int = 0  # how many are longer than what is read of them
 
     @property
     def is_right(self) -> NDArray[np.bool_]:
@@ -124,8 +127,9 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
     if manifest.entailment is not None:
         figures.append(_into_labels(evaluation, manifest.entailment))
+    remarks = [_remark(test, manifest) for test in tests if test.cut]
     if evaluation.limit is not None:
-        return Measured(figures)
+        return Measured(figures, remarks=remarks)
     temperature, calibration = manifest.temperature, manifest.calibration
     if data.validation is not None:
         calibration = _calibration(evaluation, *data.validation, tests)
@@ -136,7 +140,8 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
         "wrong_answers": [answer for test in tests for answer in wrong_answers(test, manifest, temperature)],
         "calibration": calibration,
     }
-    return Measured(figures, fields, {RELIABILITY_FILE: _diagram(tests, temperature)} if is_softmax else {})
+    files = {RELIABILITY_FILE: _diagram(tests, temperature)} if is_softmax else {}
+    return Measured(figures, fields, files, remarks)
 
 
 def _data_for(data: Path, manifest: Manifest) -> Labelled:
@@ -144,7 +149,7 @@ def _data_for(data: Path, manifest: Manifest) -> Labelled:
     if manifest.training is not None and manifest.training.recipe == own_labels.RECIPE:
         return _own(data, manifest)
     labels = tuple(manifest.labels)
-    if labels in DATA and not own_labels.has_part(data, "test"):
+    if labels in DATA and not has_part(data, "test"):
         return DATA[labels]
     check_measurable(data, manifest)
     return Labelled({f"{data.resolve().name}/test": lambda data: own_labels.read_tested(data, manifest.labels)})
@@ -168,13 +173,13 @@ def _calibration(evaluation: Evaluation, fitted_on: str, read: Read, tests: Sequ
 def _own(data: Path, manifest: Manifest) -> Labelled:
     """Return what a classifier of labels of the user's own is tested on, in the folder it was trained on."""
     found = own_labels.labels_of(data)
-    if found != tuple(manifest.labels):
+    if found != tuple(unicodedata.normalize("NFC", label) for label in manifest.labels):
         raise PackageError(f"{data}: its labels are {', '.join(found)}; the package has {', '.join(manifest.labels)}")
     if manifest.training is not None and manifest.training.data:  # older packages do not tell
         own_labels.check_unlearned(data, manifest.training.data)
     name = data.resolve().name
     # Without a test set, what the best step was chosen by is measured, and told by its name.
-    measured: SplitOrTest = "test" if own_labels.has_part(data, "test") else "validation"
+    measured: SplitOrTest = "test" if has_part(data, "test") else "validation"
     return Labelled(
         {f"{name}/{measured}": lambda data: own_labels.read_own_texts(data, measured)},
         (f"{name}/validation", lambda data: own_labels.read_own_texts(data, "validation")),
@@ -188,10 +193,19 @@ def _answered(evaluation: Evaluation, dataset: str, read: Read) -> Answered:
     image = evaluation.manifest.image
     if image is None:
         logits, lengths = evaluation.run_texts(inputs, "logits")
-        return Answered(dataset, inputs, truth, logits, lengths)
+        longest = evaluation.manifest.limits.max_input_tokens
+        return Answered(dataset, inputs, truth, logits, np.minimum(lengths, longest), int((lengths > longest).sum()))
     batches = [np.stack(inputs[start : start + 256])[:, None] for start in range(0, len(inputs), 256)]
     found = [evaluation.graphs["encoder"].run({"pixels": normalised(batch, image)})["logits"] for batch in batches]
     return Answered(dataset, inputs, truth, np.concatenate(found), None)
+
+
+def _remark(test: Answered, manifest: Manifest) -> str:
+    return (
+        f"{test.dataset}: {test.cut:,} of {len(test.truth):,} texts are longer than {manifest.limits.max_input_tokens} "
+        "tokens, and were measured by what is read of them; a server refuses such texts unless a request has them "
+        "truncated"
+    )
 
 
 def _figures(evaluation: Evaluation, test: Answered) -> list[Figure]:
@@ -215,10 +229,12 @@ def _into_labels(evaluation: Evaluation, entailment: Entailment) -> Figure:
 
 
 def _baselines(evaluation: Evaluation, data: Labelled, tests: Sequence[Answered]) -> list[Baseline]:
-    found = [("always the commonest label", test, share_of_commonest(test.truth.tolist())) for test in tests]
-    if data.read_train is not None:
+    train = None if data.read_train is None else list(data.read_train(evaluation.data))
+    learned = None if train is None else [label for _, label in train]
+    found = [("always the commonest label", test, share_of_commonest(test.truth.tolist(), learned)) for test in tests]
+    if train is not None:
         rows = [list(zip(test.inputs, test.truth.tolist(), strict=True)) for test in tests]
-        shares = bag_of_words(list(data.read_train(evaluation.data)), rows)
+        shares = bag_of_words(train, rows)
         found += [("bag of words, linear", test, share) for test, share in zip(tests, shares, strict=True)]
     return [Baseline(dataset=test.dataset, name=name, accuracy=round(share, 4)) for name, test, share in found]
 

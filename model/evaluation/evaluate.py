@@ -28,12 +28,12 @@ def evaluate(
     *,
     limit: int | None = None,
     reference: Path | None = None,
-    tell: Callable[[list[Figure]], None] = lambda _figures: None,
+    tell: Callable[[list[Figure], list[str]], None] = lambda _figures, _remarks: None,
 ) -> list[Figure]:
     """Measure a package's figures, write them into its manifest and return them; other figures there stay.
 
     A classifier's card is measured with them: calibration, slices, baselines, wrong answers. `tell` is given the
-    figures before they are written, as hours may have gone into what a full disk does not take.
+    figures and remarks on them before they are written, as hours may have gone into what a full disk does not take.
 
     `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
     precision costs can be read; raises `PackageError` if it is another model, or if the package was exported anew
@@ -52,7 +52,7 @@ def evaluate(
         measured = EVALUATIONS[task](evaluation)
         figures += measured.figures
     try:
-        tell(figures)
+        tell(figures, measured.remarks)
     finally:  # a full disk, or a pipe that nobody reads, takes but one of the two
         _keep(package, before, measured, figures)
     return figures

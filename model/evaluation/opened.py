@@ -48,14 +48,15 @@ class Evaluation:
     def run_texts(
         self, rows: Sequence[str | tuple[str, str]], output: str
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return an encoder's output for each text or pair, and how many tokens each has; what is too long is cut."""
+        """Return an encoder's output for each text or pair, and how many tokens each has.
+
+        Of what is longer than `max_input_tokens` only so many are read.
+        """
         if not rows:
             raise DataError(f"{self.data}: the test data of {self.manifest.task} have no row to measure with")
         longest, side = self.manifest.limits.max_input_tokens, self.manifest.truncation_side
-        encodings = [
-            self.tokenizer.encode(*((row,) if isinstance(row, str) else row)).shortened(longest, side=side)
-            for row in rows
-        ]
+        whole = [self.tokenizer.encode(*((row,) if isinstance(row, str) else row)) for row in rows]
+        encodings = [encoding.shortened(longest, side=side) for encoding in whole]
         outputs: list[Any] = [None] * len(rows)
         lengths = [len(encoding.ids) for encoding in encodings]
         read = [self.manifest.length_read(encoding.ids) for encoding in encodings]
@@ -66,7 +67,7 @@ class Evaluation:
             )
             for index, row in zip(batch, self.graphs["encoder"].run(inputs)[output], strict=True):
                 outputs[index] = row
-        return np.stack(outputs), np.array(lengths)
+        return np.stack(outputs), np.array([len(encoding.ids) for encoding in whole])
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,4 @@ class Measured:
     figures: list[Figure]
     fields: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)  # that go with them into the package
+    remarks: list[str] = field(default_factory=list)  # on the figures, for whoever reads them

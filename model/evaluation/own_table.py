@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model.package import Manifest, PackageError
 from model.training.errors import DataError
-from model.training.own_labels import has_part
+from model.training.own_files import has_part
 
 
 def check_measurable(data: Path, manifest: Manifest) -> None:

@@ -23,7 +23,8 @@ from model.training.tokenizers import END, END_OF_TEXT, PAD, START, language_tok
 def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence[str] | None = None) -> Manifest:
     """Write the package of a training run's best weights into `folder`, and return its manifest.
 
-    The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe.
+    The card is that of the recipe the run was trained by; raises `RunError` where there is no run or no such recipe,
+    and where nothing was validated yet, as what it began with would be exported.
     """
     files = Run(run)
     about = files.about()
@@ -33,6 +34,11 @@ def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence
         card = RECIPES[about.recipe].card
     else:
         raise RunError(f"{run}: there is no recipe {about.recipe} any more; train it with one of {', '.join(RECIPES)}")
+    if not files.best.exists():
+        raise RunError(
+            f"{run}: there is no {files.best.name}, as training has not come to its first validation; go on with "
+            "`trifold train`"
+        )
     card = replace(card, training_data=tuple(about.training_data))
     model, tokenizer, _ = load_trained(run)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +58,22 @@ def undecodable(path: Path) -> DataError:
     return DataError(f"{path}: is not UTF-8")
 
 
+def not_whole(path: Path, where: str, error: Exception) -> DataError:
+    """Return an error that tells that a file cannot be read to its end; `where` is the place, in words."""
+    hint = ""
+    if isinstance(error, EOFError | lzma.LZMAError):
+        hint = "; the file is damaged, or is not compressed with xz, which its name says"
+    return DataError(f"{path}, {where}: {error}{hint}")
+
+
+def check_line_ends(path: Path, first: str) -> None:
+    """Raise `DataError` where a table's first line goes on behind a carriage return: all of the table is one line."""
+    if "\r" in first.rstrip("\r\n"):
+        raise DataError(
+            f"{path}: its lines end with CR alone, as on old Macs; save it with LF or CR LF at the end of each line"
+        )
+
+
 def _existing(path: Path) -> Path:
     if not path.exists():
         raise DataError(f"{path}: there is no such file; model/README.md tells what the folder of data sets holds")
@@ -89,11 +106,17 @@ class Row(dict[str, Any]):
         return text
 
     def label(self, labels: Sequence[str]) -> int:
-        """Return the number of the row's label among those there are; raises `DataError`."""
+        """Return the number of the row's label among those there are, however accents are coded.
+
+        Raises `DataError`.
+        """
         label = str(self["label"]).strip()
-        if label not in labels:
-            raise self.error(f"label is {label!r}; there are {', '.join(labels)}")
-        return labels.index(label)
+        if label in labels:
+            return labels.index(label)
+        composed = [unicodedata.normalize("NFC", each) for each in labels]
+        if (same := unicodedata.normalize("NFC", label)) in composed:
+            return composed.index(same)
+        raise self.error(f"label is {label!r}; there are {', '.join(labels)}")
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -106,6 +129,8 @@ def read_rows(path: Path) -> Iterator[Row]:
     number = 0
     try:
         for number, line in enumerate(text_lines(path), start=1):
+            if number == 1:
+                check_line_ends(path, line)
             if is_table and number == 1:
                 columns = line.rstrip("\r\n").split("\t")
                 check_columns(path, columns)
@@ -130,7 +155,7 @@ def text_lines(path: Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise undecodable(path) from error
         except (EOFError, OSError, lzma.LZMAError) as error:
-            raise DataError(f"{path}, line {number + 1}: {error}") from error
+            raise not_whole(path, f"line {number + 1}", error) from error
 
 
 def check_columns(path: Path, names: Sequence[str]) -> None:
@@ -150,7 +175,13 @@ def _fields(line: str, columns: list[str]) -> dict[str, str]:
 
 def read_idx_pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return images (N, H, W) and labels (N,) of a set in MNIST's file format; `part` is "train" or "t10k"."""
-    return _read_idx(folder / f"{part}-images-idx3-ubyte.gz"), _read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
+    images, labels = idx_paths(folder, part)
+    return _read_idx(images), _read_idx(labels)
+
+
+def idx_paths(folder: Path, part: str) -> tuple[Path, Path]:
+    """Return the files of a part's images and labels."""
+    return folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz"
 
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ import math
 import random
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import closing
@@ -37,6 +38,7 @@ from model.training.decisions import (
 from model.training.errors import DataError, RunError
 from model.training.files import noting_files
 from model.training.half import autocast
+from model.training.interruption import noting_interruption
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
@@ -60,7 +62,8 @@ def train(
     `start_from` is another run's folder, whose tokenizer and weights a new run begins with; a head that the other has
     not begins anew. `report` is called with the training every 50 steps, and returns what is shown of it, too.
     Raises `RunError` where anything else differs, another process trains into the folder, or it has others' files.
-    Returns the model as it is after the last step.
+    Ctrl-C ends it behind the step that is being taken, with a checkpoint. Returns the model as it is after the last
+    step.
     """
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is training there; wait for it, or train into another folder"
@@ -71,7 +74,14 @@ def train(
             )
         training = Training(recipe, data, folder, start_from=start_from, size=size, compile_model=compile_model)
         training.resume()
-        training.run_steps(report)
+        if training.saved_step is not None and not training.is_finished:
+            training.say(f"goes on at step {training.saved_step:,}")
+        try:
+            training.run_steps(report)
+        except KeyboardInterrupt:
+            if training.saved_step is not None:
+                training.say(f"stopped at step {training.saved_step:,}", "the same command goes on")
+            raise
     return training.model
 
 
@@ -139,6 +149,7 @@ class Training:
         self.losses: list[float | torch.Tensor] = []  # of the steps since the last line of the log
         self.gradients: list[torch.Tensor] = []  # their norms, of the same steps; a resumed run begins anew
         self.saved = 0.0  # the last checkpoint, in seconds of the run
+        self.saved_step: int | None = None  # of the last checkpoint
         self.best: float | None = None  # validation figure
         self.evaluations_since_best = 0
 
@@ -161,6 +172,7 @@ class Training:
             self.save()
         started = time.monotonic() - self.seconds
         with (
+            noting_interruption() as interruption,
             closing(prefetched(self._batches(), PREFETCHED)) as batches,
             with_bar(range(self.total_steps), initial=self.step, unit="step", dynamic_ncols=True) as progress,
         ):
@@ -180,9 +192,12 @@ class Training:
                     self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
                 if self.step % self.recipe.evaluate_every == 0 or is_last:
                     self._keep_if_best()
-                if self.is_finished or self.seconds - self.saved >= self.recipe.checkpoint_seconds:
+                is_due = self.seconds - self.saved >= self.recipe.checkpoint_seconds
+                if self.is_finished or is_due or interruption.has_come:
                     self.run.draw(self.objective.metric)  # before, as nobody draws for a run that is finished
                     self.save()
+                if interruption.has_come:
+                    raise KeyboardInterrupt
 
     def _batches(self) -> Iterator[tuple[Batch, tuple[int, int]]]:
         """Yield batches from the run's place on, epoch after epoch without end, and the place behind each."""
@@ -295,6 +310,11 @@ class Training:
             },
             self.run.checkpoint,
         )
+        self.saved_step = self.step
+
+    def say(self, what: str, *more: str) -> None:
+        """Print on stderr where the run stands, of how many steps."""
+        print("; ".join((f"{self.run.folder}: {what} of {self.total_steps:,}", *more)), file=sys.stderr, flush=True)
 
     def resume(self) -> None:
         """Continue from the run's checkpoint, or begin.
@@ -328,7 +348,7 @@ class Training:
             torch.cuda.set_rng_state(state["device_random_state"])
         for name in PLACE:
             setattr(self, name, state[name])
-        self.saved = self.seconds
+        self.saved, self.saved_step = self.seconds, self.step
         self.run.truncate_log(self.step)
 
     def _describe(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from model.training.files import Split, SplitOrTest, read_rows
+from model.training.files import Row, Split, SplitOrTest, read_rows
 from model.training.nli import ENTAILMENTS, read_entailment
 from model.training.objectives.pair import UNKNOWN, Pair, turned
 from model.training.readers import bare, read_pairs
@@ -24,18 +24,31 @@ _WORD = re.compile(r"\w+")
 # How many pairs are to be scored: the nearest of each scored sentence, and of what else compares two sentences.
 _NEAREST, _PREMISES, _PARAPHRASES = 7, 45_000, 5_000
 _MAX_PREMISE_LENGTH = 200  # letters
+_BEST = 5  # the score of two sentences that mean the same
 
 
 def read_scored_pairs(data: Path, split: SplitOrTest) -> list[Pair]:
     """Read pairs of sentences with how alike people judged them, 0 to 1; none is trained on that is tested on."""
     pairs = [
-        Pair(row["sentence1"], row["sentence2"], float(row["score"]) / 5)
+        Pair(row["sentence1"], row["sentence2"], _score(row) / _BEST)
         for row in read_rows(data / "stsb" / f"{split}.tsv.xz")
     ]
     if split != "train":
         return pairs
     held_out = _held_out(data)
     return [pair for pair in pairs if _bare_pair(pair) not in held_out]
+
+
+def _score(row: Row) -> float:
+    """Return how alike people judged a pair; raises `DataError` for what is no such score."""
+    given = row["score"]
+    try:
+        score = float(given)
+    except ValueError:
+        score = math.nan
+    if not 0 <= score <= _BEST:  # NaN is not, either
+        raise row.error(f"its score is {given!r}; it must be a number from 0 to {_BEST}")
+    return score
 
 
 def _held_out(data: Path) -> set[frozenset[str]]:

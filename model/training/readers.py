@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.training.errors import DataError
-from model.training.files import Split, SplitOrTest, read_idx_pair, read_rows, text_lines
+from model.training.files import Split, SplitOrTest, idx_paths, read_idx_pair, read_rows, text_lines
 from model.training.given_names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.story_requests import request_of
+
+logger = logging.getLogger(__name__)
 
 ENGLISH = "en"
 LANGUAGES = ("de", "fr", "sv")  # that the bundled translator knows beside English
@@ -27,9 +31,13 @@ TOPICS = (
 TAGS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 # What other data sets call kinds of entities that are among the tags.
 KINDS = {"person": "PER", "corporation": "ORG", "group": "ORG", "location": "LOC"}
+PASSED_OVER = {"MISC", "product", "creative-work"}  # kinds that these data sets have, and that are not learned
 CLOTHES = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
+CLOTHES_SIDE = 28  # pixels
 # What is kept of training data for validation, where there is no such file.
 VALIDATION_ARTICLES, VALIDATION_IMAGES = 15, 5000
+
+SHOWN_TAGS = 10  # of those that are not known
 
 # Where one sentence ends and another begins; good enough to cut texts into stretches.
 _SENTENCE_END = re.compile(r"""(?<=[.!?]["')])\s+|(?<=[.!?])\s+(?=["'(]?[A-Z])""")
@@ -126,21 +134,27 @@ def read_emerging_entities(data: Path) -> list[tuple[list[str], list[str]]]:
 
 
 def _read_conll(path: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield sentences; kinds of entities that are not among the tags count as none."""
+    """Yield sentences; tags that are not known count as none, and are told unless they are `PASSED_OVER`."""
     words: list[str] = []
     tags: list[str] = []
+    unknown = Counter[str]()
     for number, line in enumerate(itertools.chain(text_lines(path), ["\n"]), start=1):
-        word, tab, tag = line.rstrip("\n").partition("\t")
+        word, tab, given = line.rstrip("\r\n").partition("\t")
         if word and not tab:
             raise DataError(f"{path}, line {number}: there is no TAB between a word and its tag")
         if word:
-            begins, _, kind = tag.partition("-")
+            begins, _, kind = given.partition("-")
             tag = f"{begins}-{KINDS.get(kind, kind)}"
             words.append(word)
             tags.append(tag if tag in TAGS else "O")
+            if given != "O" and tag not in TAGS and kind not in PASSED_OVER:
+                unknown[given] += 1
         elif words:
             yield words, tags
             words, tags = [], []
+    if unknown:
+        found = ", ".join(f"{tag} ({count:,})" for tag, count in unknown.most_common(SHOWN_TAGS))
+        logger.warning("%s: words with other tags than %s count as O: %s", path, ", ".join(TAGS), found)
 
 
 def read_stories(data: Path, split: Split) -> list[str]:
@@ -254,7 +268,29 @@ def _turned(pairs: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 
 def read_clothes(data: Path, split: SplitOrTest) -> list[tuple[NDArray[np.uint8], int]]:
     """Read Fashion-MNIST as (image, label); the last of its training images are kept for validation."""
-    images, labels = read_idx_pair(data / "fashion_mnist", "t10k" if split == "test" else "train")
+    folder, part = data / "fashion_mnist", "t10k" if split == "test" else "train"
+    images, labels = read_idx_pair(folder, part)
+    _check_clothes(folder, part, images, labels)
+    if split == "train" and len(images) <= VALIDATION_IMAGES:
+        raise DataError(
+            f"{idx_paths(folder, part)[0]}: it holds {len(images):,} images; there must be more than "
+            f"{VALIDATION_IMAGES:,}, as the last {VALIDATION_IMAGES:,} are kept for validation"
+        )
     places = {"train": slice(None, -VALIDATION_IMAGES), "validation": slice(-VALIDATION_IMAGES, None)}
     place = places.get(split, slice(None))
     return list(zip(images[place], labels[place].tolist(), strict=True))
+
+
+def _check_clothes(folder: Path, part: str, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    """Raise `DataError` for images of another size, or labels that are other numbers, or not one for each image."""
+    of_images, of_labels = idx_paths(folder, part)
+    side = CLOTHES_SIDE
+    if images.shape[1:] != (side, side):
+        shape = " × ".join(map(str, images.shape))
+        raise DataError(f"{of_images}: it holds {shape} bytes; images are grey, {side} × {side} pixels each")
+    if labels.shape != images.shape[:1]:
+        shape = " × ".join(map(str, labels.shape))
+        raise DataError(f"{of_labels}: it holds {shape} labels; there are {len(images):,} images, with one each")
+    if labels.size and labels.max() >= len(CLOTHES):
+        place = int((labels >= len(CLOTHES)).argmax())
+        raise DataError(f"{of_labels}: label {place + 1} is {labels[place]}; labels are 0 to {len(CLOTHES) - 1}")

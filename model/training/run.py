@@ -17,6 +17,7 @@ from model.checked import ConfigError
 from model.config import TransformerConfig
 from model.package import Dataset
 from model.package.files import sha256_of, write_whole
+from model.package.manifest import FILE_NAME as MANIFEST_FILE
 from model.training.decisions import Decisions
 from model.training.errors import RunError
 from model.wording import first_line
@@ -41,6 +42,15 @@ class About:
     minutes_before: float  # that those took
     card: dict[str, Any]  # as it was then
     data: dict[str, str]  # SHA-256 of the files that it learned from, by their names
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is that has a checkpoint."""
+
+    step: int  # of the newest checkpoint
+    steps: int
+    is_finished: bool  # all steps are done, or it stopped to get better
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,7 @@ class Run:
 
     def _noted(self) -> dict[str, Any]:
         if not self.config.exists():
-            raise RunError(f"{self.folder}: there is no {self.config.name}; it is not the folder of a training run")
+            raise self._not_a_run(f"there is no {self.config.name}; it is not the folder of a training run")
         try:
             content = json.loads(self.config.read_text())
         except ValueError as error:
@@ -130,10 +140,29 @@ class Run:
         """The best weights, or the newest before any evaluation; raises `RunError` where there are none."""
         path = self.best if self.best.exists() else self.checkpoint
         if not path.exists():
-            raise RunError(
-                f"{self.folder}: there is no {path.name}; it is not the folder of a training run, or one just begun"
-            )
+            raise self._not_a_run(f"there is no {path.name}; it is not the folder of a training run, or one just begun")
         return path
+
+    def _not_a_run(self, found: str) -> RunError:
+        """Return an error that tells what the folder is instead of a run's, or else what was `found`."""
+        if (self.folder / MANIFEST_FILE).exists():
+            found = f"it is a package; `trifold unpack {self.folder} --out FOLDER` makes a run of it"
+        elif not self.folder.exists():
+            found = "there is no such folder"
+        return RunError(f"{self.folder}: {found}")
+
+    def progress(self) -> Progress | None:
+        """Read how far the newest checkpoint is; none where none can be read, or an older version did not note it."""
+        noted = self._noted() if self.checkpoint.exists() else {}
+        if "steps" not in noted:
+            return None
+        try:
+            state = load_whole(self.checkpoint)
+        except RunError:  # which only what goes on with it needs to tell
+            return None
+        patience = noted["recipe"].get("patience")
+        has_stopped = patience is not None and state["evaluations_since_best"] >= patience
+        return Progress(state["step"], noted["steps"], has_stopped or state["step"] >= noted["steps"])
 
     def tokenizer_hash(self) -> str | None:
         """Return the SHA-256 of the tokenizer's file; none where there is no such file."""
@@ -152,6 +181,16 @@ class Run:
         """Return the log's last line; none of a run just begun."""
         lines = self._logged()
         return lines[-1] if lines else None
+
+    def in_words(self) -> str:
+        """Return what a run came to: its steps, how long they took, and the figures of its best weights."""
+        figures, last = json.loads(self.figures.read_text()), self.last_line()
+        step, steps = (figures.pop(name) for name in ("step", "of"))
+        del figures["seconds"]
+        assert last is not None, "bug: a run with figures has logged them"
+        done = f"{last['step']:,}" if last["step"] == steps else f"{last['step']:,} of {steps:,}"
+        best = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        return f"{done} steps in {last['seconds'] / 60:.1f} min; best at step {step:,}: {best}"
 
     @property
     def minutes(self) -> float:

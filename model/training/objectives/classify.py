@@ -45,12 +45,21 @@ class Classify:
         In place of a label there may be probabilities of all labels, of all rows then.
         """
         self.tokenizer.enable_truncation(self.max_length)
-        ids, segments = [], []
+        ids, segments, cut = [], [], 0
         for encoding in encodings(self.tokenizer, [text for text, _ in rows]):
             ids.append(np.array(encoding.ids))
+            cut += bool(encoding.overflowing)
             segments.append(np.array(encoding.type_ids))
         self.tokenizer.no_truncation()
         self.ids, self.segments = Ragged.of(ids), Ragged.of(segments)
+        if cut:
+            logger.warning(
+                "%s of %s texts are longer than %d tokens, and only their beginnings are read; a server refuses such "
+                "texts unless a request has them truncated",
+                f"{cut:,}",
+                f"{len(rows):,}",
+                self.max_length,
+            )
         unknown = float((self.ids.flat == self.tokenizer.token_to_id(UNKNOWN)).mean()) if rows else 0.0
         if unknown > MOST_UNKNOWN:
             logger.warning(

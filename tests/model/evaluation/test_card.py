@@ -10,8 +10,9 @@ import pytest
 from model.evaluation import classifiers
 from model.evaluation.baselines import bag_of_words, share_of_commonest
 from model.evaluation.calibration import expected_calibration_error, fit_temperature, probabilities
-from model.evaluation.classifiers import LEAST_FITTED, Answered, slices, wrong_answers
+from model.evaluation.classifiers import LEAST_FITTED, Answered, Labelled, _baselines, slices, wrong_answers
 from model.evaluation.evaluate import evaluate
+from model.evaluation.opened import Evaluation
 from model.package import Manifest
 from model.package.manifest import RELIABILITY_FILE
 from model.training import readers
@@ -135,6 +136,17 @@ def test_quarters_by_length_hold_each_text_once() -> None:
     assert told[-1] == ("true label no", 8, 0.75)  # and none of a label that is nowhere
     assert sum(rows for part, rows, _ in told if "tokens" in part) == 8
     assert told[0][2] == 1.0 and told[-2][2] < 0.5  # the longest are wrong
+
+
+@pytest.mark.parametrize(("train", "share"), [(None, 0.6667), ([("a", 1), ("b", 1), ("c", 0)], 0.3333)])
+def test_the_commonest_label_is_that_of_training_where_it_is_known(
+    train: list[tuple[str, int]] | None, share: float, sentiment: TinyPackage, tmp_path: Path
+) -> None:
+    data = Labelled({}, read_train=None if train is None else lambda _: train)
+
+    found = _baselines(Evaluation(sentiment.folder, tmp_path), data, [answered([4] * 3, [0, 0, 1], [0] * 3)])
+
+    assert (found[0].name, found[0].accuracy) == ("always the commonest label", share)
 
 
 def test_texts_of_one_length_are_one_part() -> None:

@@ -63,6 +63,19 @@ def test_a_table_with_labels_of_the_package_measures_it(imported: TinyPackage, k
     assert RELIABILITY_FILE in manifest.sha256
 
 
+def test_texts_that_a_server_refuses_as_too_long_are_told(imported: TinyPackage, tmp_path: Path) -> None:
+    longest = imported.manifest.limits.max_input_tokens
+    table = write_table(tmp_path / "tickets", [("good " * longest, "billing"), *((word, "billing") for word in WORDS)])
+    told: list[str] = []
+
+    evaluate(imported.folder, table, tell=lambda _, remarks: told.extend(remarks))
+
+    (remark,) = told
+    assert remark.startswith(f"tickets/test: 1 of {len(WORDS) + 1} texts are longer than {longest} tokens, and were")
+    lengths = [part.part for part in Manifest.load(imported.folder).slices if "tokens" in part.part]
+    assert lengths[-1].endswith(f"to {longest} tokens")  # which is what was read
+
+
 def test_what_a_precision_costs_is_measured_on_a_table_too(imported: TinyPackage, tmp_path: Path) -> None:
     card = RECIPES["finetune-classify-spam"].card
     tokens = tokens_of(imported.folder / TOKENIZER_FILE, card)

@@ -17,7 +17,8 @@ from model.package.files import sha256_of
 from model.sizes import SIZES
 from model.training import own_labels
 from model.training.errors import DataError
-from model.training.own_labels import check_unlearned, labels_of, own_classifier, read_own_texts
+from model.training.label_counts import SHOWN, count_labels
+from model.training.own_labels import check_unlearned, labels_of, own_classifier, read_own_texts, read_tested
 from tests.conftest import TINY, MakePackage, with_manifest
 from tests.model.data_files import write_xz
 
@@ -123,11 +124,78 @@ def test_labels_that_differ_by_spaces_alone_are_one(tmp_path: Path) -> None:
     assert [label for _, label in read_own_texts(tmp_path, "train")] == [0, 0, 1]
 
 
+def test_labels_whose_accents_are_coded_in_two_ways_are_one(tmp_path: Path) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "Café") for form in ("NFC", "NFD"))
+    write_csv(tmp_path, "train", [("a", composed), ("b", decomposed), ("c", "Bar")])
+    write_csv(tmp_path, "test", [("d", decomposed)])
+
+    assert labels_of(tmp_path) == ("Bar", composed)
+    assert [label for _, label in read_own_texts(tmp_path, "train")] == [1, 1, 0]
+    assert read_tested(tmp_path, ["Bar", decomposed]) == [("d", 1)]  # of a package that was imported
+
+
+@pytest.mark.parametrize(
+    "name", ["test.csv.gz", "test.parquet", "Test.csv", "test.json", "dev.csv", "val.tsv", "valid.jsonl", "train_2.csv"]
+)
+def test_files_that_are_called_as_a_part_and_are_not_read_are_refused(name: str, data: Path) -> None:
+    (data / name).write_bytes((data / "test.csv").read_bytes())
+
+    for read in (own_classifier, labels_of, lambda folder: read_own_texts(folder, "train")):
+        with pytest.raises(DataError, match=rf"{name} would not be read.* called train, validation, test, in small"):
+            read(data)
+    (data / name).rename(data / f"notes on {name}")
+    for other in ("values.csv", "devices.csv", "train.log"):
+        (data / other).write_text("")
+    assert read_own_texts(data, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train.csv", "text;label\na;one\n", r"separated by semicolons; save it with commas, or with TABs as \.tsv$"),
+        ("train.csv", '"text";"label"\n"a";"one"\n', "separated by semicolons; save it with commas"),
+        ("train.csv", "text\tlabel\na\tone\n", r"separated by TABs; save it with commas, or call it \.tsv$"),
+        ("train.tsv", "text,label\na,one\n", "separated by commas; save it with TABs$"),
+        ("train.csv", "text,label\ra,one\r", "its lines end with CR alone"),
+        ("train.tsv", "text\tlabel\ra\tone\r", "its lines end with CR alone"),
+    ],
+)
+def test_tables_with_other_separators_or_line_ends_are_told(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+
+    with pytest.raises(DataError, match=rf"{name}: .*{message}"):
+        own_classifier(tmp_path)
+
+
+def test_labels_are_counted_as_they_are_learned_and_what_may_be_a_mistake_is_told(tmp_path: Path) -> None:
+    write_csv(tmp_path, "train", [*((f"text {number}", "Billing") for number in range(20)), ("a", "billing")])
+    write_csv(tmp_path, "test", [("text 3", "Billing"), ("Text 4", "billing")])
+
+    found = count_labels(tmp_path)
+
+    assert found.rows() == [("Billing", "16", "2", "1"), ("billing", "1", "0", "1")]
+    assert found.warnings == [
+        "labels 'Billing', 'billing' differ in case or form alone, and are learned as different ones",
+        "no text is validated on with label 'billing'",
+        "1 text has several labels, as 'text 4': 'Billing', 'billing'",
+    ]
+
+
+def test_of_many_labels_the_commonest_are_shown_and_no_text_is_left_out(tmp_path: Path) -> None:
+    write_csv(tmp_path, "train", [(f"{number} {label}", f"l{label}") for label in range(30) for number in range(12)])
+
+    rows = count_labels(tmp_path).rows()
+
+    assert len(rows) == SHOWN and rows[-1] == ("11 more", "121", "11", "0")
+
+
 def test_packed_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     packed = lzma.compress(b"text,label\n" + b"a,one\nb,two\n" * 5000)
     for content in (packed[:-40], b"text,label\na,one\n"):
         (tmp_path / "train.csv.xz").write_bytes(content)
-        with pytest.raises(DataError, match=r"train\.csv\.xz, behind line \d+: "):
+        with pytest.raises(DataError, match=r"csv\.xz, behind line \d+: .*; the file is damaged, or is not com[^;]*$"):
             own_classifier(tmp_path)
 
 

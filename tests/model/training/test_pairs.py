@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model.training import pairs
-from model.training.errors import RunError
+from model.training.errors import DataError, RunError
 from model.training.objectives import Contrastive
 from model.training.objectives.pair import UNKNOWN, Pair, turned
 from model.training.silver import in_order_of_both, with_silver_scores
@@ -40,6 +40,14 @@ def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
 
     assert pairs.read_scored_pairs(tmp_path, "train") == [Pair("A dog.", "A fish.", 0.5)]
     assert pairs.read_scored_pairs_both_ways(tmp_path, "train")[1:] == [Pair("A fish.", "A dog.", 0.5)]
+
+
+@pytest.mark.parametrize("score", ["nan", "500", "-1", "", "good"])
+def test_what_is_no_score_is_refused_by_line(tmp_path: Path, score: str) -> None:
+    write_xz(tmp_path / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\na\tb\t5\na\tb\t{score}\n")
+
+    with pytest.raises(DataError, match=rf"test\.tsv\.xz, line 3: its score is '{score}'; it must be a number"):
+        pairs.read_scored_pairs(tmp_path, "test")
 
 
 def test_vectors_learn_from_scored_pairs_from_those_to_be_scored_and_from_what_belongs_together(tmp_path: Path) -> None:

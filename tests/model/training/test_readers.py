@@ -69,6 +69,25 @@ def test_entities_of_social_media_have_our_kinds(tmp_path: Path) -> None:
     assert found == ["B-PER", "B-ORG", "I-ORG", "B-ORG", "B-LOC", "O", "O"]
 
 
+def test_lines_of_words_and_tags_may_end_as_on_windows(tmp_path: Path) -> None:
+    write_xz(tmp_path / "wnut17" / "test.conll.xz", "Dan\tB-person\r\nsings\tO\r\n\r\nYes\tO\r\n")
+
+    assert readers.read_emerging_entities(tmp_path) == [(["Dan", "sings"], ["B-PER", "O"]), (["Yes"], ["O"])]
+
+
+def test_tags_that_nobody_knows_are_told_and_those_left_out_on_purpose_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "wnut17" / "test.conll.xz"
+    write_xz(path, "a\tB-product\nb\tB-creative-work\nc\tI-MISC\n")
+    readers.read_emerging_entities(tmp_path)
+    assert not caplog.text
+
+    write_xz(path, "Dan\tS-person\nacid\tB-DRUG\nsalt\tB-DRUG\n")
+    assert readers.read_emerging_entities(tmp_path) == [(["Dan", "acid", "salt"], ["O"] * 3)]
+    assert "count as O: B-DRUG (2), S-person (1)" in caplog.text
+
+
 NAMES = ("natural place", "office holder", "pay bill", "banking", "joy", "neutral", "Old Rome")
 
 
@@ -128,6 +147,41 @@ def test_images_are_read_from_mnists_file_format(tmp_path: Path) -> None:
     found, numbers = read_idx_pair(tmp_path, "t10k")
     assert np.array_equal(found, images)
     assert numbers.tolist() == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (
+            (2, 32, 32),
+            [0, 1],
+            r"t10k-images-idx3-ubyte\.gz: it holds 2 × 32 × 32 bytes; images are grey, 28 × 28",
+        ),
+        ((2, 28, 28, 3), [0, 1], "it holds 2 × 28 × 28 × 3 bytes"),
+        ((2, 28, 28), [0, 12], r"t10k-labels-idx1-ubyte\.gz: label 2 is 12; labels are 0 to 9"),
+        ((2, 28, 28), [0], r"t10k-labels-idx1-ubyte\.gz: it holds 1 labels; there are 2 images, with one each"),
+    ],
+)
+def test_images_and_labels_that_do_not_fit_are_refused_by_file(
+    tmp_path: Path, images: tuple[int, ...], labels: list[int], message: str
+) -> None:
+    write_idx(tmp_path / "fashion_mnist" / "t10k-images-idx3-ubyte.gz", np.zeros(images))
+    write_idx(tmp_path / "fashion_mnist" / "t10k-labels-idx1-ubyte.gz", np.array(labels))
+
+    with pytest.raises(DataError, match=message):
+        readers.read_clothes(tmp_path, "test")
+
+
+def test_images_of_which_all_are_kept_for_validation_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_idx(tmp_path / "fashion_mnist" / "train-images-idx3-ubyte.gz", np.zeros((3, 28, 28)))
+    write_idx(tmp_path / "fashion_mnist" / "train-labels-idx1-ubyte.gz", np.array([0, 1, 2]))
+
+    with pytest.raises(DataError, match=r"train-images.*: it holds 3 images; there must be more than 5,000"):
+        readers.read_clothes(tmp_path, "train")
+    monkeypatch.setattr(readers, "VALIDATION_IMAGES", 2)
+    assert [label for _, label in readers.read_clothes(tmp_path, "train")] == [0]
 
 
 def test_phrases_and_reviews_that_are_tested_on_are_not_trained_on(

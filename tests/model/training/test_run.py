@@ -10,7 +10,7 @@ import pytest
 
 from model.training.errors import RunError
 from model.training.loop import Training
-from model.training.run import load_trained
+from model.training.run import Run, load_trained
 from tests.conftest import MakePackage
 from tests.model.training.tiny_runs import run
 
@@ -48,6 +48,18 @@ def test_so_is_that_of_a_package(make_package: MakePackage, tmp_path: Path) -> N
     with pytest.raises(RunError, match="no description of a training run"):
         run("finetune-classify-spam", package)
     assert content_of(package) == before
+
+
+def test_what_is_taken_for_a_run_and_is_a_package_or_nowhere_is_told(make_package: MakePackage, tmp_path: Path) -> None:
+    package = make_package("sentiment").folder
+
+    for read in (load_trained, lambda folder: Run(folder).about()):
+        with pytest.raises(RunError, match=f"{package}: it is a package; `trifold unpack {package} --out"):
+            read(package)
+        with pytest.raises(RunError, match="nowhere: there is no such folder"):
+            read(tmp_path / "nowhere")
+        with pytest.raises(RunError, match=r"there is no .*; it is not the folder of a training run"):
+            read(tmp_path)
 
 
 def test_a_run_interrupted_before_its_first_checkpoint_begins_anew_beside_its_output(

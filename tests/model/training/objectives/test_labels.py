@@ -39,7 +39,9 @@ class Fixed(nn.Module):
         return self.answer
 
 
-def test_classification_masks_its_padding_and_cuts_long_texts(tokenizer_of: TokenizerOf) -> None:
+def test_classification_masks_its_padding_and_cuts_long_texts(
+    tokenizer_of: TokenizerOf, caplog: pytest.LogCaptureFixture
+) -> None:
     objective = Classify(tokenizer_of("sentiment"), max_length=12)
     objective.encode([("good", 1), ("The film was good and the actors were great." * 3, 0)])
     batch = objective.collate([0, 1])
@@ -47,6 +49,7 @@ def test_classification_masks_its_padding_and_cuts_long_texts(tokenizer_of: Toke
     lengths = batch["attention_mask"].sum(-1).tolist()
     assert lengths[0] < lengths[1] == 12
     assert batch["labels"].tolist() == [1, 0]
+    assert "1 of 2 texts are longer than 12 tokens, and only their beginnings are read" in caplog.text
 
 
 def test_texts_in_letters_that_the_tokenizer_does_not_know_are_told(
