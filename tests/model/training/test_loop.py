@@ -101,6 +101,15 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(
     assert logs[0] == logs[1]
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Let SIGINT raise `KeyboardInterrupt`, which whoever starts tests in the background may have had ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize("name", ["pretrain-encoder", "finetune-classify-spam"])
 def test_a_run_that_ctrl_c_ends_saves_its_step_and_ends_like_an_uninterrupted_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -128,6 +137,7 @@ def test_a_run_that_ctrl_c_ends_saves_its_step_and_ends_like_an_uninterrupted_on
     assert [{**each, "seconds": 0} for each in figures] == [{**figures[0], "seconds": 0}] * 2
 
 
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_a_second_ctrl_c_ends_a_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
