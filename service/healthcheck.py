@@ -35,10 +35,14 @@ def problem(host: str, port: int) -> str | None:
 def main() -> None:
     """Exit with what is wrong, if anything is."""
     environment = {name.upper(): value for name, value in os.environ.items()}  # as `Settings` has it
-    port = environment.get("TRIFOLD_PORT", str(PORT))
-    if not (port.isascii() and port.isdigit()):
-        sys.exit(f"trifold: TRIFOLD_PORT is {port!r}; it must be a number from 1 to 65535")
-    sys.exit(problem(environment.get("TRIFOLD_HOST", HOST), int(port)))
+    given = environment.get("TRIFOLD_PORT", str(PORT))
+    try:
+        port = int(given)
+    except ValueError:
+        port = 0
+    if not 1 <= port <= 65535:
+        sys.exit(f"trifold: TRIFOLD_PORT is {given!r}; it must be a number from 1 to 65535")
+    sys.exit(problem(environment.get("TRIFOLD_HOST", HOST), port))
 
 
 if __name__ == "__main__":

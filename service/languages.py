@@ -23,8 +23,37 @@ NAME_WORDS, PARTICLE = 4, 3  # words of a name at most, and letters of one of th
 ENOUGH = 25  # letters from which on languages that are likely together are believed: "mozzarella" is in any of many
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
 CODES_OF_CHINESE = {"Hans": "gb2312", "Hant": "big5"}
-# What letters' names begin with in Unicode, of scripts in which some models write one language beside another script.
-SCRIPTS = {"Arab": "ARABIC", "Cyrl": "CYRILLIC", "Deva": "DEVANAGARI", "Latn": "LATIN", "Tfng": "TIFINAGH"}
+# What letters' names begin with in Unicode, by the script that a language is written in; of others it is not known.
+SCRIPTS = {
+    "Arab": ("ARABIC",),
+    "Armn": ("ARMENIAN",),
+    "Beng": ("BENGALI",),
+    "Cyrl": ("CYRILLIC",),
+    "Deva": ("DEVANAGARI",),
+    "Ethi": ("ETHIOPIC",),
+    "Geor": ("GEORGIAN",),
+    "Grek": ("GREEK",),
+    "Gujr": ("GUJARATI",),
+    "Guru": ("GURMUKHI",),
+    "Hans": ("CJK",),
+    "Hant": ("CJK",),
+    "Hebr": ("HEBREW",),
+    "Jpan": ("CJK", "HIRAGANA", "KATAKANA"),
+    "Khmr": ("KHMER",),
+    "Knda": ("KANNADA",),
+    "Kore": ("HANGUL", "CJK"),
+    "Laoo": ("LAO",),
+    "Latn": ("LATIN",),
+    "Mlym": ("MALAYALAM",),
+    "Mymr": ("MYANMAR",),
+    "Orya": ("ORIYA",),
+    "Sinh": ("SINHALA",),
+    "Taml": ("TAMIL",),
+    "Telu": ("TELUGU",),
+    "Tfng": ("TIFINAGH",),
+    "Thai": ("THAI",),
+    "Tibt": ("TIBETAN",),
+}
 NOWHERE = "XX"  # the region of mBART's languages that have none, as en_XX
 
 _reading = Lock()
@@ -48,7 +77,9 @@ class Detector:
         self._names: dict[str, dict[str, str]] = {}  # a language's code → script → ours, the first that is written so
         for name in names:
             self._names.setdefault(base_language(name), {}).setdefault(likely_script(name), name)
-        self._scripts = {SCRIPTS.get(script) for by_script in self._names.values() for script in by_script}
+        written = {script for by_script in self._names.values() for script in by_script}
+        self._knows_scripts = written <= SCRIPTS.keys()
+        self._scripts = {name for script in written for name in SCRIPTS.get(script, ())}
         for code in NORWEGIAN:  # of which some models know one, by whichever name
             other = next((self._names[each] for each in NORWEGIAN if each in self._names), None)
             if other is not None:
@@ -97,7 +128,7 @@ class Detector:
         That is if nothing of it is in a script of ours, or it has enough letters and is no name, which has few words,
         with capitals but for particles.
         """
-        if None not in self._scripts and not scripts.keys() & self._scripts:
+        if self._knows_scripts and not scripts.keys() & self._scripts:
             return True
         words = text.split()
         may_be_name = (
@@ -136,7 +167,7 @@ def _in_script_of(text: str, scripts: Mapping[str, int], names: Mapping[str, str
         # Few characters of the one are in a code made for the other.
         lost = {script: len(text.encode(code, "ignore")) for script, code in CODES_OF_CHINESE.items()}
         return names["Hant" if lost["Hant"] > lost["Hans"] else "Hans"]
-    return max(names.items(), key=lambda each: scripts.get(SCRIPTS.get(each[0], ""), 0))[1]
+    return max(names.items(), key=lambda each: sum(scripts.get(name, 0) for name in SCRIPTS.get(each[0], ())))[1]
 
 
 def english_name(language: str) -> str:

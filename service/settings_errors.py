@@ -36,7 +36,7 @@ def problems(error: ValidationError, known: Iterable[str] = ()) -> str:
 def _problem(found: ErrorDetails, known: Sequence[str]) -> str:
     field, message = ".".join(map(str, found["loc"])), found["msg"].removeprefix("Value error, ")
     if found["type"] == "model_type":
-        message = "should have fields, each written `field: value`"
+        message = "should have fields of its own, not one value"
     if found["type"] == "extra_forbidden":
         name = str(found["loc"][-1])
         near = difflib.get_close_matches(name, known, n=1)

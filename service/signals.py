@@ -24,18 +24,19 @@ class UntilReady:
 
     Handlers end it by an exception. Python drops exceptions that are raised in a callback, as after a fork or when an
     object is freed, and libraries catch some or raise others in their place; so a signal is noted too. While the
-    exception is on its way others that come soon are not heeded: they would end what cleans up.
+    exception is on its way, and behind it, others that come soon are not heeded: they would end what cleans up.
     """
 
     def __init__(self) -> None:
         self._came: float | None = None  # when, by the monotonic clock
         self._raised: SystemExit | None = None
+        self._has_left = False  # what was heeded, for whatever Python still does at its end
         self._is_held = False
         for number in ending_signals():
             signal.signal(number, self._end)
 
     def _end(self, _number: int, _frame: object) -> None:
-        if _is_soon_after(self._came) and self._is_on_its_way():
+        if _is_soon_after(self._came) and (self._has_left or self._is_on_its_way()):
             return
         self._came = time.monotonic()
         if not self._is_held:
@@ -59,6 +60,7 @@ class UntilReady:
             yield
         finally:
             if self._came is not None:
+                self._has_left = True
                 self._leave()
 
     @contextmanager

@@ -27,7 +27,7 @@ BODIES_UNDER_WAY = 64  # as large as they may be
 LARGE_BODY = 2**16  # bytes; as many smaller ones as requests that may run at a time come to a quarter of a gigabyte
 LARGE_BODIES = 128  # as large as they may be, and their values six times as large, until they are answered
 MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousands of them
-MAX_SHOWN = 40  # characters of a header that an error repeats
+COMPRESSIONS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
 MAX_VALUES = 65_536  # of one body: parsed in about ten milliseconds
 MAX_DEPTH = 200  # of lists and objects in one another: what is written of them in Python calls itself for each
 SPACE = b" \t\r\n\xef\xbb\xbf"  # the last three mark UTF-8
@@ -73,9 +73,6 @@ class BodyLimits:
         Raises `Compressed`, `TooLarge`, `RequestTimeout`, `ServerOverloaded`, `ClientDisconnect`, `NotJson`.
         """
         headers = Headers(scope=scope)
-        encoding = headers.get("content-encoding", "")
-        if encoding.strip().lower() not in {"", "identity"}:
-            raise Compressed(f"Content-Encoding {encoding[:MAX_SHOWN]!r} is not supported; send the body as it is")
         announced = headers.get("content-length", "")
         if announced.isascii() and announced.isdigit():  # as "²" is not, which is a digit too
             self._check(int(announced[:MAX_DIGITS]))
@@ -99,6 +96,8 @@ class BodyLimits:
         finally:
             self.under_way -= size
         body = b"".join(chunks)
+        if body:
+            _check_encoding(headers)
         turn = Turn()
         check_values(body)
         await turn.give()  # as parsing comes next, which takes as long
@@ -107,6 +106,14 @@ class BodyLimits:
     def _check(self, size: int) -> None:
         if size > self.max_bytes:
             raise TooLarge(f"the body is larger than {self.max_bytes} bytes", "body")
+
+
+def _check_encoding(headers: Headers) -> None:
+    """Refuse a body that is compressed; raises `Compressed`. Others name what is none there, as utf-8."""
+    named = ",".join(headers.getlist("content-encoding")).lower().split(",")
+    found = next((each.strip() for each in named if each.strip() in COMPRESSIONS), None)
+    if found is not None:
+        raise Compressed(f"Content-Encoding {found!r} is not supported; send the body as it is")
 
 
 class LimitBody:

@@ -87,7 +87,7 @@ class Tasks:
         """Return the model of a name; raises `UnknownModel`, `WrongTask`."""
         if model not in self.by_name:
             if (address := observed().address) is not None:
-                asked = f"model is {model[:SHOWN]!r} at the address of {address!r}; leave it out"
+                asked = f"there is no model {model[:SHOWN]!r} at the address of {address!r}, which has no other"
                 raise UnknownModel(asked, "model")
             raise UnknownModel(f"there is no model {model[:SHOWN]!r}; there are {self._names()}", "model")
         task = self.by_name[model]

@@ -92,7 +92,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "candidate_labels": ("labels",),
     "do_sample": ("temperature",),
     "doc_stride": ("overlap",),
+    "enable_thinking": ("chat_template_kwargs",),
     "function_to_apply": ("activation",),
+    "guided_choice": ("grammar",),
+    "guided_grammar": ("grammar",),
     "guided_json": ("grammar",),
     "guided_regex": ("grammar",),
     "handle_impossible_answer": ("no_answer",),
@@ -100,6 +103,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "max_active_dims": ("top_k",),
     "max_completion_tokens": ("max_tokens",),
     "max_length": ("max_tokens",),
+    "min_length": ("min_tokens",),
     "n_predict": ("max_tokens",),
     "normalize_embeddings": ("normalize",),
     "num_beams": ("beam_size",),
@@ -125,23 +129,26 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "truncation": ("truncate",),
     "truncation_direction": ("truncation_side",),
 }
-# Values of those that are as if they were left out.
+# Values of those that are as if they were left out, of all of them and of each.
+NOTHING: tuple[object, ...] = ("", [], {})
 HARMLESS: dict[str, tuple[object, ...]] = {
     "alternatives": (0,),
     "do_sample": (True,),
     "handle_impossible_answer": (False,),
-    "n_predict": (-1,),
+    "n_predict": (-1, -2),
     "num_hypotheses": (1,),
     "num_return_sequences": (1,),
     "raw_scores": (False,),
     "repeat_penalty": (1,),
     "response_format": ({"type": "text"},),
     "return_text": (False,),
-    "stop_sequences": ([],),
-    "stop_token_ids": ([],),
+    "source_lang": ("auto",),
+    "src_lang": ("auto",),
     "stride": (0,),
     "truncation": (False,),
 }
+SETTLED_BY = {"do_sample": ("beam_size", "top_k")}  # fields of ours, beside which another says nothing more
+HINTS = {"alternatives": "n_best, which counts the best one, too"}
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
@@ -172,12 +179,14 @@ class Request(BaseModel):
             )
             for name in islice(unknown, MAX_UNKNOWN):
                 free = known - body.keys()
-                is_harmless = body[name] in HARMLESS.get(name, ())
+                is_harmless = body[name] in (*NOTHING, *HARMLESS.get(name, ())) or any(
+                    body.get(ours) for ours in SETTLED_BY.get(name, ())
+                )
                 near = [ours for ours in ELSEWHERE.get(name, ()) if ours in free and not is_harmless]
                 near = near or difflib.get_close_matches(name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"
-                    raise PydanticCustomError(SLIP, words, {"name": name, "near": near[0]})
+                    raise PydanticCustomError(SLIP, words, {"name": name, "near": HINTS.get(name, near[0])})
         return body
 
     def counted_by(self) -> str:

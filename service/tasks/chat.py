@@ -30,7 +30,7 @@ from service.tasks.tools.syntax import CallSyntax
 from service.tasks.tools.trial import Trial
 
 SECONDS = 1.0  # of the processor's time, for one conversation; a usual one takes a millisecond
-ASSISTANT, SYSTEM, DEVELOPER = "assistant", "system", "developer"
+ASSISTANT, SYSTEM, DEVELOPER, TOOL = "assistant", "system", "developer", "tool"
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # names for what an assistant has thought; templates know one
 OURS = frozenset({"messages", "tools", "documents", "add_generation_prompt"})  # what a request says by other fields
 NO_PLACE = (
@@ -107,7 +107,7 @@ class Chat:
         try:
             template = self._tools_template if request.tools else self._template
             text = render(template, values, seconds=SECONDS, characters=characters)
-            if request.tools and not self._shows_tools and text == _without_tools(template, values, characters):
+            if self._may_hide_tools(request) and text == _without_tools(template, values, characters):
                 raise InvalidRequest(NO_PLACE, "tools")
         except TooLongText:
             raise _too_long(limit) from None
@@ -116,6 +116,12 @@ class Chat:
         except TemplateError as error:
             raise InvalidRequest(f"messages: the chat template refuses them: {error}", "messages") from None
         return self._encode(text, limit)
+
+    def _may_hide_tools(self, request: GenerateRequest) -> bool:
+        """Whether it is to be seen if the template shows a request's tools; behind a call some no longer do."""
+        messages = request.messages or []
+        has_calls = any(message.role == TOOL or (message.model_extra or {}).get("tool_calls") for message in messages)
+        return bool(request.tools) and not self._shows_tools and not has_calls
 
     def _check_tools(self, request: GenerateRequest) -> None:
         """Refuse tools where the template would leave them out; raises `InvalidRequest`."""

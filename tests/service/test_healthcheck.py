@@ -59,7 +59,7 @@ def test_where_the_service_listens_is_read_as_the_settings_read_it(port: int) ->
     command = [sys.executable, "-m", "service.healthcheck"]
     for name in ("TRIFOLD_PORT", "trifold_port"):
         others = {each: value for each, value in os.environ.items() if each.upper() != "TRIFOLD_PORT"}
-        subprocess.run(command, check=True, env={**others, name: str(port)})
+        subprocess.run(command, check=True, env={**others, name: f" {port}"})
 
 
 def test_a_probe_imports_little() -> None:

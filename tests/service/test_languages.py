@@ -29,6 +29,14 @@ def test_a_text_is_in_a_language_by_whichever_name_the_model_knows_it(names: lis
     assert len({guess.language for guess in guesses}) == len(guesses) == len(names)
 
 
+@pytest.mark.parametrize("names", [["ja", "en"], ["el", "en"], ["zh", "ko", "en"]])
+@pytest.mark.parametrize(("text", "found"), [("Привет, как дела?", "ru"), ("مرحبا بك", "ar")])
+def test_a_few_words_in_a_script_of_none_of_the_models_languages_are_in_another(
+    names: list[str], text: str, found: str
+) -> None:
+    assert Detector(names).read(text)[1] == found
+
+
 @pytest.mark.parametrize(
     ("names", "text"),
     [
@@ -37,6 +45,7 @@ def test_a_text_is_in_a_language_by_whichever_name_the_model_knows_it(names: lis
         (["hi", "en"], "धन्यवाद"),
         (["hi", "en"], "शुभ प्रभात"),
         (["en", "de"], "banana, papaya, mango"),
+        (["ja", "en"], "banana, papaya, mango"),
     ],
 )
 def test_a_few_words_that_may_be_in_several_languages_are_surely_in_none(names: list[str], text: str) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
         ("models:\n  - {package: a,\n     package: b}", "not YAML, line 3: a key is there twice"),
         ("models: [{package: a}]\nx: &x {a: 1}\ny: {<<: *x, b: 1, b: 2}", "not YAML, line 3: a key is there twice"),
         ("", "models.yaml: there must be a list `models:` of packages"),
-        ("models: [packages/a]", "models.0: should have fields, each written `field: value`"),
+        ("models: [packages/a]", "models.0: should have fields of its own, not one value"),
         ("- package: a", "there must be a list `models:` of packages"),
         ("models: 2024-13-45", "not YAML: a value is not what its form or tag says"),
         ("models: " + "[" * 2000, "not YAML: nested too deeply"),

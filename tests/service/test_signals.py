@@ -91,6 +91,26 @@ def test_impatient_signals_do_not_break_off_what_cleans_up_after_a_start(monkeyp
                 signal.raise_signal(signal.SIGINT)
 
 
+AT_THE_END = """
+import atexit, signal, time
+from service.signals import UntilReady
+
+def clean():
+    signal.raise_signal(signal.SIGINT)
+    print("cleaned")
+
+atexit.register(clean)
+with UntilReady().heeded():
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_impatient_signals_do_not_break_off_what_python_does_at_its_end() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], check=False, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "cleaned\n", "")
+
+
 def test_impatient_signals_do_not_break_off_what_cleans_up_after_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("service.signals.time.monotonic", lambda: now)

@@ -1,4 +1,4 @@
-"""Which tokens of a text and of its translation correspond; service/README.md has how often that is right.
+"""Which tokens of a text and of its translation correspond; service/tasks/README.md has how often that is right.
 
 S tokens of the source, T of the translation.
 """

@@ -1,7 +1,7 @@
 """What each token adds to a model's answer, found by asking it about texts that lack some of them.
 
 A text without a token is the text with that token taken out, nothing in its place. Deletion curves chose the method:
-service/README.md has them.
+service/tasks/README.md has them.
 """
 
 from __future__ import annotations

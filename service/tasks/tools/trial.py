@@ -36,9 +36,9 @@ class Trial:
     takes_tools: bool
 
     def shows_tools(self) -> bool:
-        """Whether it writes something else with a tool than without, where there is only a user's message."""
+        """Whether it writes something else with a tool than without, as far as a user's message alone can tell."""
         text = self.text([])
-        return text is not None and text != replace(self, takes_tools=False).text([])
+        return text is None or text != replace(self, takes_tools=False).text([])
 
     def writes_whole(self, calling: dict[str, Any], without: dict[str, Any], *, is_answered: bool) -> bool:
         """Whether it writes a call with its arguments, no values as Python shows them, and no None for its content.

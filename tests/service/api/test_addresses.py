@@ -27,7 +27,10 @@ async def test_no_other_model_answers_at_a_models_address(client: Client) -> Non
     unknown = await client.post("/models/nobody/classify", json={"input": "good"})
 
     assert (other.status_code, other.json()["error"]["code"]) == (404, "not_found")
-    assert other.json()["error"]["message"] == "model is 'stories' at the address of 'sentiment'; leave it out"
+    assert (
+        other.json()["error"]["message"]
+        == "there is no model 'stories' at the address of 'sentiment', which has no other"
+    )
     assert none.json()["error"]["message"] == "there is no model for generate here; there are sentiment (classify)"
     assert unknown.status_code == 404
     assert unknown.json()["error"]["message"] == "there is no model 'nobody' here; GET /v1/models lists those there are"

@@ -275,6 +275,21 @@ def test_tools_are_taken_where_the_template_shows_them(
         chat.prompt(GenerateRequest(**asked), 10_000)
 
 
+def test_tools_are_taken_behind_a_call_where_the_template_shows_them_no_more(tokenizer: Tokenizer) -> None:
+    shown = "{% if (messages | last).role == 'user' and messages[0].role == 'system' %}"
+    chat = chat_of(tokenizer, shown + "{{ tools | tojson }}{% endif %}{{ (messages | last).content }}")
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "rain"},
+    ]
+    asked = GenerateRequest(messages=messages, tools=[{"type": "function", "function": {"name": "f"}}])
+
+    assert tokenizer.decode(chat.prompt(asked, 10_000)) == "rain"
+
+
 def test_a_template_for_tools_takes_the_others_place_where_there_are_some(tokenizer: Tokenizer) -> None:
     template = ChatTemplate(source="plain", tools_source="<|im_start|>{{ tools[0].function.name }}")
     chat = Chat(template, PackageTokenizer(tokenizer))
