@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -154,6 +155,7 @@ def _result(future: Future[Any], running: Sequence[str]) -> list[str]:
 
 def _begin(threads: int) -> None:
     """Prepare a process of the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends this one
     torch.set_num_threads(threads)
     end_with_the_parent()
 

@@ -189,6 +189,7 @@ RAY = (
           {STARTED} > 10
           unless {STARTED} <= 2 * max_over_time((sum by ({REPLICAS}) (ray_serve_deployment_replica_healthy))[30m:1m])
           or max by ({REPLICAS}) (count by ({REPLICAS}, instance) {STARTS}) > 10
+          unless {STARTED} <= max_over_time((sum by ({REPLICAS}) (ray_serve_deployment_replica_healthy))[30m:1m])
         ) {OURS}
         """,
         "",

@@ -173,7 +173,7 @@ def _calibration(evaluation: Evaluation, fitted_on: str, read: Read, tests: Sequ
 def _own(data: Path, manifest: Manifest) -> Labelled:
     """Return what a classifier of labels of the user's own is tested on, in the folder it was trained on."""
     found = own_labels.labels_of(data)
-    if found != tuple(unicodedata.normalize("NFC", label) for label in manifest.labels):
+    if set(found) != {unicodedata.normalize("NFC", label) for label in manifest.labels}:
         raise PackageError(f"{data}: its labels are {', '.join(found)}; the package has {', '.join(manifest.labels)}")
     if manifest.training is not None and manifest.training.data:  # older packages do not tell
         own_labels.check_unlearned(data, manifest.training.data)
@@ -229,12 +229,10 @@ def _into_labels(evaluation: Evaluation, entailment: Entailment) -> Figure:
 
 
 def _baselines(evaluation: Evaluation, data: Labelled, tests: Sequence[Answered]) -> list[Baseline]:
-    train = None if data.read_train is None else list(data.read_train(evaluation.data))
-    learned = None if train is None else [label for _, label in train]
-    found = [("always the commonest label", test, share_of_commonest(test.truth.tolist(), learned)) for test in tests]
-    if train is not None:
+    found = [("always its commonest label", test, share_of_commonest(test.truth.tolist())) for test in tests]
+    if data.read_train is not None:
         rows = [list(zip(test.inputs, test.truth.tolist(), strict=True)) for test in tests]
-        shares = bag_of_words(train, rows)
+        shares = bag_of_words(list(data.read_train(evaluation.data)), rows)
         found += [("bag of words, linear", test, share) for test, share in zip(tests, shares, strict=True)]
     return [Baseline(dataset=test.dataset, name=name, accuracy=round(share, 4)) for name, test, share in found]
 

@@ -58,6 +58,9 @@ def evaluate(
     return figures
 
 
+BY_DATASET = {"baselines", "slices", "wrong_answers"}  # parts of a card, each of a data set
+
+
 def _keep(package: Path, before: Manifest, measured: Measured, figures: Sequence[Figure]) -> None:
     """Put figures into the manifest of the package that they were measured of."""
     manifest = Manifest.read(package)
@@ -66,6 +69,10 @@ def _keep(package: Path, before: Manifest, measured: Measured, figures: Sequence
     by_key = {_key(figure): figure for figure in [*manifest.evaluation, *figures]}
     # What was measured last is the package itself.
     fields = {**measured.fields, "evaluation": list(by_key.values())}
+    datasets = {figure.dataset for figure in figures}
+    for name in BY_DATASET & measured.fields.keys():  # what is told of other data stays
+        others = [each for each in getattr(manifest, name) if each.dataset not in datasets]
+        fields[name] = [*others, *measured.fields[name]]
     _write(package, manifest.model_copy(update=fields), measured.files)
 
 

@@ -68,7 +68,7 @@ def not_whole(path: Path, where: str, error: Exception) -> DataError:
 
 def check_line_ends(path: Path, first: str) -> None:
     """Raise `DataError` where a table's first line goes on behind a carriage return: all of the table is one line."""
-    if "\r" in first.rstrip("\r\n"):
+    if "\r" in first.rstrip("\r\n") and not first.endswith("\n"):
         raise DataError(
             f"{path}: its lines end with CR alone, as on old Macs; save it with LF or CR LF at the end of each line"
         )
@@ -129,9 +129,8 @@ def read_rows(path: Path) -> Iterator[Row]:
     number = 0
     try:
         for number, line in enumerate(text_lines(path), start=1):
-            if number == 1:
-                check_line_ends(path, line)
             if is_table and number == 1:
+                check_line_ends(path, line)
                 columns = line.rstrip("\r\n").split("\t")
                 check_columns(path, columns)
                 continue

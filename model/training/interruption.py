@@ -42,3 +42,16 @@ def noting_interruption() -> Iterator[Interruption]:
         yield interruption
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interruption.has_come:  # behind the last look at it
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def ending_by(interruption: Interruption) -> Iterator[None]:
+    """Let Ctrl-C end what fails by it: a terminal sends it to all processes, as to compilers that a step waits for."""
+    try:
+        yield
+    except Exception:
+        if interruption.has_come:
+            raise KeyboardInterrupt from None
+        raise

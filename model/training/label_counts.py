@@ -36,9 +36,9 @@ class LabelCounts:
 def count_labels(data: Path) -> LabelCounts:
     """Count the labels of a folder's texts, as they are trained, validated and tested on; raises `DataError`."""
     labels = labels_of(data)
-    parts = [part for part in PARTS if part != "test" or has_part(data, part)]
-    found = [Counter(label for _, label in read_own_texts(data, part)) for part in parts]
-    found += [Counter()] * (len(PARTS) - len(parts))  # of a test there is not
+    found = [Counter(label for _, label in read_own_texts(data, part)) for part in ("train", "validation")]
+    tested = rows_of(data, "test") if has_part(data, "test") else ()
+    found.append(Counter(row.label(labels) for row in tested))
     order = sorted(range(len(labels)), key=lambda number: -found[0][number])
     counts = {labels[number]: tuple(count[number] for count in found) for number in order}
     return LabelCounts(counts, [*_alike(labels), *_not_validated(counts), *_with_several_labels(data)])

@@ -38,7 +38,7 @@ from model.training.decisions import (
 from model.training.errors import DataError, RunError
 from model.training.files import noting_files
 from model.training.half import autocast
-from model.training.interruption import noting_interruption
+from model.training.interruption import ending_by, noting_interruption
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
@@ -178,7 +178,8 @@ class Training:
         ):
             while not self.is_finished:
                 taken = [next(batches) for _ in range(self.recipe.accumulate)]
-                self.losses.append(self.take_step([batch for batch, _ in taken]))
+                with ending_by(interruption):
+                    self.losses.append(self.take_step([batch for batch, _ in taken]))
                 self.epoch, self.position = taken[-1][1]
                 self.seconds = time.monotonic() - started
                 progress.update()
@@ -191,7 +192,8 @@ class Training:
                     note(progress, self.recipe.name, self.step, {**shown, **(report(self) if report else {})})
                     self.run.append(step=self.step, epoch=self.epoch, loss=loss, seconds=round(self.seconds, 1))
                 if self.step % self.recipe.evaluate_every == 0 or is_last:
-                    self._keep_if_best()
+                    with ending_by(interruption):
+                        self._keep_if_best()
                 is_due = self.seconds - self.saved >= self.recipe.checkpoint_seconds
                 if self.is_finished or is_due or interruption.has_come:
                     self.run.draw(self.objective.metric)  # before, as nobody draws for a run that is finished

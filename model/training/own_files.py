@@ -26,8 +26,11 @@ KINDS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".jsonl") for packe
 PARTS: tuple[SplitOrTest, ...] = ("train", "validation", "test")
 # Names of files that are meant as a part: the texts of those that are not read would be trained on where they are in
 # another file, too.
-MEANT_AS_A_PART = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z].*)?", re.IGNORECASE)
-SAID = (".err", ".log", ".out")  # what programs have said, in files that may be called after a part, too
+MEANT_AS_A_PART = re.compile(
+    r"(train(ing)?|val(id(ate|ations?)?)?|dev(elopment)?|tests?|testing)(sets?|data|[^a-z.][^.]*)?"
+    r"\.(csv|tsv|jsonl?|ndjson|parquet|xlsx?|txt)(\..*)?",
+    re.IGNORECASE,
+)
 TAB = "\t"
 SEPARATORS = {",": "commas", ";": "semicolons", TAB: "TABs"}
 LONGEST = 2**31 - 1  # characters of a field
@@ -53,9 +56,7 @@ def check_names(data: Path) -> None:
     """Refuse files that are called as a part and are not read; raises `DataError`."""
     read = {f"{part}{kind}" for part in PARTS for kind in KINDS}
     files = sorted(path.name for path in data.iterdir() if path.is_file())
-    unread = [
-        name for name in files if MEANT_AS_A_PART.fullmatch(name) and not name.endswith(SAID) and name not in read
-    ]
+    unread = [name for name in files if MEANT_AS_A_PART.fullmatch(name) and name not in read]
     if unread:
         raise DataError(
             f"{data}: {', '.join(unread)} would not be read, and its texts might be trained on; what is read is called "

@@ -252,6 +252,15 @@ CASES = (
         "stories: 11 replicas started in half an hour",
         own=False,
     ),
+    Case(  # one of eleven in a pod dies; silent: all start for the first time
+        "TrifoldReplicasFlap",
+        "40m",
+        {STARTS.format(n, ',instance="a"'): ("_x15 1x30", "_x15 1x30" if n < 11 else None) for n in range(12)}
+        | {f'{HEALTHY % n},instance="head"}}': "_x15 1x60" for n in range(11)},
+        FLAPPING,
+        "stories: 12 replicas started in half an hour",
+        own=False,
+    ),
     Case(  # one of eight dies again and again in its pod; silent: an update of eight and its rollback, five in a pod
         "TrifoldReplicasFlap",
         "40m",

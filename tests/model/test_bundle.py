@@ -133,7 +133,7 @@ def test_packages_of_several_runs_are_made_by_one_command(name: str, data: Path,
         assert manifest.entailment is not None and manifest.labels[manifest.entailment.entails] == "entailment"
         assert manifest.calibration is not None and manifest.calibration.rows == 12
         baselines = {(each.dataset, each.name): each.accuracy for each in manifest.baselines}
-        assert baselines["nli_mix/test_snli", "always the commonest label"] == pytest.approx(1 / 3, abs=1e-3)
+        assert baselines["nli_mix/test_snli", "always its commonest label"] == pytest.approx(1 / 3, abs=1e-3)
         assert ("nli_mix/test_mnli_dev_matched", "bag of words, linear") in baselines
 
 

@@ -55,7 +55,7 @@ def test_calibration_on_other_data_is_not_told_of_what_was_measured(make_package
     (tmp_path / "test.csv").write_text("text,label\nA film,positive\n")
 
     result = CliRunner().invoke(app, ["evaluate", str(package), "--data", str(tmp_path)])
-    assert result.exit_code == 0 and "always the commonest label" in result.output
+    assert result.exit_code == 0 and "always its commonest label" in result.output
     assert "calibration error" not in result.output
 
 

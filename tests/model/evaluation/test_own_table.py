@@ -92,11 +92,15 @@ def test_what_a_precision_costs_is_measured_on_a_table_too(imported: TinyPackage
 
 
 def test_a_table_comes_before_data_sets_and_changes_no_temperature(sentiment: TinyPackage, tmp_path: Path) -> None:
-    package = with_manifest(sentiment, tmp_path / "calibrated", calibration=CALIBRATION)
+    others = [{"dataset": "other/test", "name": "bag of words, linear", "accuracy": 0.5}]
+    package = with_manifest(sentiment, tmp_path / "calibrated", calibration=CALIBRATION, baselines=others)
     table = write_table(tmp_path / "mine", [(word, "positive") for word in WORDS])
 
     assert [figure.dataset for figure in evaluate(package, table)] == ["mine/test"]
-    assert Manifest.load(package).temperature == 2.0
+    manifest = Manifest.load(package)
+    assert manifest.temperature == 2.0
+    assert {each.dataset for each in manifest.baselines} == {"other/test", "mine/test"}
+    assert {each.dataset for each in manifest.slices} == {"mine/test"}
 
 
 @pytest.mark.parametrize(

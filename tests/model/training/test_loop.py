@@ -138,6 +138,20 @@ def test_a_run_that_ctrl_c_ends_saves_its_step_and_ends_like_an_uninterrupted_on
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
+def test_what_fails_by_ctrl_c_as_a_compiler_that_ends_by_it_too_is_ended_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(self: Training, batches: Any) -> torch.Tensor:
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("C++ compile error")
+
+    monkeypatch.setattr(Training, "take_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run("finetune-classify-spam", tmp_path)
+    assert "stopped at step 0 of" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_a_second_ctrl_c_ends_a_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

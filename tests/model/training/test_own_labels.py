@@ -135,7 +135,19 @@ def test_labels_whose_accents_are_coded_in_two_ways_are_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["test.csv.gz", "test.parquet", "Test.csv", "test.json", "dev.csv", "val.tsv", "valid.jsonl", "train_2.csv"]
+    "name",
+    [
+        "test.csv.gz",
+        "test.parquet",
+        "Test.csv",
+        "test.json",
+        "dev.csv",
+        "val.tsv",
+        "valid.jsonl",
+        "train_2.csv",
+        "tests.csv",
+        "testSet.txt",
+    ],
 )
 def test_files_that_are_called_as_a_part_and_are_not_read_are_refused(name: str, data: Path) -> None:
     (data / name).write_bytes((data / "test.csv").read_bytes())
@@ -144,7 +156,7 @@ def test_files_that_are_called_as_a_part_and_are_not_read_are_refused(name: str,
         with pytest.raises(DataError, match=rf"{name} would not be read.* called train, validation, test, in small"):
             read(data)
     (data / name).rename(data / f"notes on {name}")
-    for other in ("values.csv", "devices.csv", "train.log"):
+    for other in ("values.csv", "devices.csv", "train.log", "train.py", "test-results", "test.csv~"):
         (data / other).write_text("")
     assert read_own_texts(data, "train")
 
@@ -379,7 +391,7 @@ def test_own_labels_are_learned_exported_measured_and_unpacked(
     assert manifest.description == "Tells which of 3 labels a text has: blame, other, praise."
     assert [(each.dataset, each.metric) for each in manifest.evaluation] == [("My Letters/test", "accuracy")]
     assert manifest.evaluation[0].value >= 0.5  # a third by chance
-    assert {each.name for each in manifest.baselines} == {"always the commonest label", "bag of words, linear"}
+    assert {each.name for each in manifest.baselines} == {"always its commonest label", "bag of words, linear"}
     assert "My Letters/test: bag of words, linear has an accuracy of " in told
     assert manifest.calibration is None  # of three texts it would be no more than a guess
     assert manifest.training_data[-1].name == "My Letters, 30 texts"
