@@ -21,7 +21,7 @@ export function onKeyNeeded(listener) {
   if (asking) listener(give, isWrong);
 }
 export const hasKey = () => readKey() !== null;
-export const isKeyNeeded = () => asking !== null;
+export const keyNeeded = () => asking; // what ends when a key is given, or null
 
 let kept = null; // the key, where the browser keeps nothing of this site's
 function readKey() {

@@ -84,6 +84,13 @@ const tell = (problem) => show(h("p", { class: "problem", role: "alert" }, probl
 
 show(h("p", { class: "soft asking", role: "status" }, "Asking which models there are …"));
 
+// The link of the screen that is shown leads nowhere: its address, without a model, would be one more to go back by.
+nav.addEventListener("click", (event) => {
+  if (!event.target.closest("a[aria-current]") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  main.focus({ preventScroll: true });
+});
+
 const leave = () => nav.querySelectorAll("[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
 
 // What a screen's models can do, and one of them.

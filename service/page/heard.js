@@ -6,9 +6,12 @@ const HEARD_MS = 1000;
 
 export function speaker() {
   const element = h("p", { class: "heard", "aria-live": "polite" });
+  let timer;
   function say(text) {
+    clearTimeout(timer);
     element.textContent = text;
-    setTimeout(() => (element.textContent = ""), HEARD_MS); // it has been taken up, and is no second text to read or copy
+    // When it has been taken up it would be a second text to read or copy.
+    if (text) timer = setTimeout(() => (element.textContent = ""), HEARD_MS);
   }
   return { element, say };
 }

@@ -7,8 +7,11 @@ import { Refused } from "./api.js";
 export function numberIn(input, initial) {
   const { badInput, rangeUnderflow, rangeOverflow, stepMismatch } = input.validity;
   const isWhole = Number.isInteger(Number(input.step || 1)); // other steps are only what the arrows do
-  if (badInput || rangeUnderflow || rangeOverflow || (stepMismatch && isWhole)) {
-    const bounds = input.max ? `from ${input.min} to ${input.max}` : `of at least ${input.min}`;
+  const isAbove = "above" in input.dataset; // the least itself is out of bounds, which HTML cannot say
+  const isLeast = isAbove && input.value !== "" && Number(input.value) === Number(input.min);
+  if (badInput || isLeast || rangeUnderflow || rangeOverflow || (stepMismatch && isWhole)) {
+    const within = isAbove ? `above ${input.min} and at most ${input.max}` : `from ${input.min} to ${input.max}`;
+    const bounds = input.max ? within : `of at least ${input.min}`;
     const refused = new Refused(`choose a ${isWhole ? "whole " : ""}number ${bounds}`);
     throw Object.assign(refused, { control: input });
   }

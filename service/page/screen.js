@@ -1,7 +1,7 @@
 // What all screens have in common: a title, the choice of a model, a line of status, and the calls they made.
 
-import { chosen, correct, here, preferred } from "./address.js";
-import { isKeyNeeded, latest, wordsOf } from "./api.js";
+import { chosen, correct, here, isNew, preferred } from "./address.js";
+import { keyNeeded, latest, wordsOf } from "./api.js";
 import { callPanel } from "./calls.js";
 import { button, choice, counted, field, h, newId } from "./dom.js";
 
@@ -16,8 +16,9 @@ const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${va
 
 // `build` gets the frame and returns what stands between the title and the calls; `ask` is run with a signal. What it
 // sets as the frame's `clear` takes results away that are another model's, or of a text before one that was refused. Its
-// `fieldOf` finds the control of what a request calls by a name. Of a screen that asks on a button alone, an answer is
-// older than what is typed since, unless the screen `keeps` its answers as a conversation does.
+// `fieldOf` finds the control of what a request calls by a name, given the setting that was asked by and the refusal's
+// words, too. Of a screen that asks on a button alone, an answer is older than what is typed since, unless the screen
+// `keeps` its answers as a conversation does.
 export function makeScreen(title, models, { build, ask, auto = true, keeps = auto }) {
   const said = h("span", { class: "heard" });
   const figures = h("span", {});
@@ -27,6 +28,7 @@ export function makeScreen(title, models, { build, ask, auto = true, keeps = aut
   const again = button("Try again", () => frame.wish(0), { hidden: true });
   const older = h("p", { class: "soft", hidden: true }, "What stands below is of the input before.");
   const about = h("p", { class: "about" });
+  const absent = h("p", { class: "problem", role: "alert", hidden: true });
   const calls = callPanel();
   const frame = {
     model: preferred(models),
@@ -48,20 +50,35 @@ export function makeScreen(title, models, { build, ask, auto = true, keeps = aut
     },
   };
 
-  let waits = [];
-  function endWait() {
-    waits.forEach(clearTimeout);
-    waits = [];
-  }
+  let endWait = () => {}; // of the newest question
 
+  // Tells in time that an answer is waited for; returns what ends that, with the words that it has told.
   function beginWait() {
-    endWait();
-    const tell = (text) => () => (figures.textContent = isKeyNeeded() ? "Waiting for the API key …" : text);
+    let timers = [];
+    let told = "";
+    const show = (text) => (figures.textContent = told = text);
+    const tell = (text) => () => {
+      if (!keyNeeded()) return show(text);
+      timers.forEach(clearTimeout);
+      show("Waiting for the API key …");
+      keyNeeded().then(begin); // only then is the server asked again
+    };
     const late = "Waiting for the answer …";
-    waits = [
-      setTimeout(tell(late), LATE_MS),
-      setTimeout(tell(`${late} The model may be starting, which can take a minute or more.`), VERY_LATE_MS),
-    ];
+    let isOver = false;
+    function begin() {
+      if (isOver) return;
+      if (told) show("");
+      timers = [
+        setTimeout(tell(late), LATE_MS),
+        setTimeout(tell(`${late} The model may be starting, which can take a minute or more.`), VERY_LATE_MS),
+      ];
+    }
+    begin();
+    return () => {
+      isOver = true;
+      timers.forEach(clearTimeout);
+      if (told && figures.textContent === told) figures.textContent = "";
+    };
   }
 
   function state(text, sentence = "") {
@@ -106,13 +123,14 @@ export function makeScreen(title, models, { build, ask, auto = true, keeps = aut
   function fail(error) {
     endWait();
     frame.clear?.();
-    const control = error.control ?? (error.param ? frame.fieldOf?.(error.param, error.call?.setting) : null);
+    const { param, call, message } = error;
+    const control = error.control ?? (param ? frame.fieldOf?.(param, call?.setting, message) : null);
     problem.textContent = inWords(error, control);
     problem.hidden = false;
     blame(control ?? null);
-    offerAgain(!error.param && !error.control && !error.isAnswered); // what is wrong would be refused again
+    offerAgain(!param && !error.control && !error.isFinal); // what is wrong would be refused again
     said.textContent = figures.textContent = "";
-    if (error.call) calls.show(error.call);
+    if (call) calls.show(call);
     frame.trouble.scrollIntoView({ block: "nearest" });
   }
 
@@ -121,14 +139,16 @@ export function makeScreen(title, models, { build, ask, auto = true, keeps = aut
     said.textContent = figures.textContent = "";
     const wasOlder = !older.hidden;
     outdated(false);
-    beginWait();
+    endWait();
+    const end = beginWait();
+    endWait = end;
     try {
       await ask(signal);
     } catch (error) {
       if (wasOlder && !error.call) outdated(true); // nothing was asked
       throw error;
     } finally {
-      if (!signal.aborted) endWait();
+      end();
       root.removeAttribute("aria-busy");
     }
   }, fail);
@@ -149,28 +169,35 @@ export function makeScreen(title, models, { build, ask, auto = true, keeps = aut
     frame.empty();
     frame.clear?.();
     frame.onmodel?.();
+    absent.hidden = true;
     if (auto) frame.wish(0);
   }
 
-  // The address may name another model when the screen is shown again; else it gets the name of this one.
+  // The address may name another model when the screen is shown again; else it gets the name of this one. Where one asks
+  // by a button, going back changes no model: what was written would be lost.
   function settle() {
     if (!root.isConnected) return;
     const { screen, model: wanted } = here();
-    if (wanted !== frame.model.id && models.some(({ id }) => id === wanted)) {
+    const isHere = models.some(({ id }) => id === wanted);
+    if (isHere && wanted !== frame.model.id && (auto || isNew())) {
       picker.value = wanted;
       choose(wanted);
     }
+    absent.textContent = `There is no model ${wanted} here; ${frame.model.id} is shown.`;
+    absent.hidden = wanted === null || isHere;
     if (wanted === frame.model.id) chosen(wanted);
     else correct(screen, frame.model === models[0] ? null : frame.model.id);
   }
   addEventListener("shown", settle);
 
+  const hasAsked = () => !calls.element.hidden || root.hasAttribute("aria-busy");
   const body = build(frame);
   const root = h(
     "article",
-    { class: "screen", oninput: () => !keeps && !calls.element.hidden && outdated(true) },
+    { class: "screen", oninput: () => !keeps && hasAsked() && outdated(true) },
     h("div", { class: "head" }, h("h1", {}, title), field("Model", picker, { class: "field picker" })),
     about,
+    absent,
     body,
     status,
     calls.element,
@@ -179,11 +206,14 @@ export function makeScreen(title, models, { build, ask, auto = true, keeps = aut
   return root;
 }
 
+// Whether a refusal is of a text that is too long, to which the server gives no code of its own.
+export const isTooLong = (words) => /has (more than )?\d+ (tokens|characters)/.test(words);
+
 // A refusal calls a field by its name in a request; who reads it knows the label.
 function inWords(error, control) {
   const words = wordsOf(error);
   const label = control?.labels[0]?.textContent;
   if (!label) return words;
   const sentence = words.startsWith(`${error.param}: `) ? words.slice(error.param.length + 2) : words;
-  return `${label}: ${sentence}${/has \d+ (tokens|characters)/.test(sentence) ? ". Make it shorter." : ""}`;
+  return `${label}: ${sentence}${isTooLong(sentence) ? ". Make it shorter." : ""}`;
 }

@@ -1,7 +1,7 @@
 // Tokens as they stream in, each with the alternatives that stood at its place.
 
 import { answered, Refused, stream } from "./api.js";
-import { bars, characters, counted, h, roving } from "./dom.js";
+import { bars, button, characters, counted, h, roving } from "./dom.js";
 
 // A text that grows token by token; `others` shows what else could have stood at a token's place.
 export function tokenText(others = h("div", { class: "others", "aria-live": "polite" })) {
@@ -18,7 +18,7 @@ export function tokenText(others = h("div", { class: "others", "aria-live": "pol
     const show = () => {
       text.querySelector(".shown")?.classList.remove("shown");
       token.classList.add("shown");
-      others.replaceChildren(...logprobs.map(alternatives));
+      others.replaceChildren(button("Close", close, { class: "chip close" }), ...logprobs.map(alternatives));
     };
     const bringUp = () => token.scrollIntoView({ block: "nearest" }); // from behind its alternatives, on a telephone
     const own = withBreaks(event.text);
@@ -30,6 +30,15 @@ export function tokenText(others = h("div", { class: "others", "aria-live": "pol
   }
 
   roving(text, ".token");
+
+  // On a telephone they lie over the text, and are in the way of what one wants to read.
+  function close() {
+    const token = text.querySelector(".shown");
+    if (others.contains(document.activeElement)) token?.focus(); // a button that is taken away loses it
+    token?.classList.remove("shown");
+    others.replaceChildren();
+  }
+  text.addEventListener("keydown", ({ key }) => key === "Escape" && close());
 
   const clear = () => {
     written = "";

@@ -4,11 +4,12 @@ import { newCall } from "../api.js";
 import { button, field, h, samples, textarea } from "../dom.js";
 import { speaker } from "../heard.js";
 import { numberIn } from "../numbers.js";
-import { makeScreen } from "../screen.js";
+import { isTooLong, makeScreen } from "../screen.js";
 import { stopButton } from "../stop.js";
 import { ENDED_AT_ONCE, run, speed, tokenText } from "../tokens.js";
 
 const MOST = 160; // tokens of an answer, if nothing else is chosen
+const TOO_LONG = "This conversation is too long for this model; begin a new one";
 const FIRST = ["Write a story about a dog and a ball.", "Write a story about a girl who finds a key."];
 
 export function open(models) {
@@ -60,6 +61,8 @@ export function open(models) {
     if (!all.length) log.replaceChildren();
     all.push(message);
     said.value = "";
+    log.querySelector(".shown")?.classList.remove("shown");
+    others.replaceChildren();
     const answer = tokenText(others);
     const bubbles = [
       h("p", { class: "bubble user", dir: "auto" }, content),
@@ -86,7 +89,11 @@ export function open(models) {
         all.splice(all.indexOf(message), 1); // it was not answered, and can be said again in other words
         bubbles.forEach((each) => each.remove());
         if (!signal.aborted && all === messages) said.value = [content, said.value].filter(Boolean).join("\n");
-      } else error.isAnswered = true; // in part: to be sent again the message would have to be written again
+        if (all.length && error.param === "messages" && isTooLong(error.message)) {
+          // The message may be short: it is all that was said before.
+          Object.assign(error, { message: TOO_LONG, param: null, isFinal: true });
+        }
+      } else error.isFinal = true; // answered in part: to be sent again the message would have to be written again
       if (!writing.signal.aborted) throw error;
       if (!writing.isNewest()) return; // by another conversation, of which nothing was stopped
       frame.say("Stopped.");

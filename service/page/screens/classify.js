@@ -46,6 +46,7 @@ export function open(models) {
     frame = made;
     frame.onmodel = () => {
       label = null;
+      image.onmodel();
       const examples = TEXTS.get(frame.model.id) ?? (frame.model.zero_shot ? OWN : ANY);
       const known = [...TEXTS.values(), ANY, OWN].flat();
       if (!text.value || known.includes(text.value)) text.value = examples[0];

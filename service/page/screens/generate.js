@@ -54,13 +54,13 @@ export function open(models) {
   async function ask(signal) {
     const used = two.checked ? [first, second] : [first];
     const calls = used.map((each) => newCall("generate", each.body(frame.model.id, prompt.value), two.checked ? each.name : null));
+    if (!two.checked) second.clear(); // what it wrote was of another prompt
     const writing = stop.begin();
     const ended = AbortSignal.any([signal, writing.signal]);
     const onbegin = () => frame.say("Writing …");
     try {
       await Promise.all(used.map((each, index) => each.write(calls[index], ended, onbegin)));
       frame.told("", ...calls);
-      heard.say(used.map((each) => (two.checked ? `Setting ${each.name}: ${each.value()}` : each.value())).join("\n"));
     } catch (error) {
       const wasStopped = writing.signal.aborted;
       writing.abort(); // where one setting is refused the other writes for nobody
@@ -70,7 +70,13 @@ export function open(models) {
       frame.show(...calls);
     } finally {
       writing.end();
+      if (!signal.aborted) heard.say(spoken());
     }
+  }
+
+  function spoken() {
+    const written = [first, second].filter((each) => each.value());
+    return written.map((each) => (two.checked ? `Setting ${each.name}: ${each.value()}` : each.value())).join("\n");
   }
 
   return makeScreen("Generate", models, { build, ask, auto: false });
@@ -78,9 +84,9 @@ export function open(models) {
 
 const FIELDS = [
   ["temperature", "Temperature", { min: 0, max: 10, step: 0.1 }],
-  ["top_p", "Top p", { min: 0.01, max: 1, step: 0.01 }],
+  ["top_p", "Top p", { min: 0, max: 1, step: 0.01, "data-above": true }],
   ["top_k", "Top k", { min: 0, step: 1 }],
-  ["seed", "Seed", { min: 0, step: 1 }],
+  ["seed", "Seed", { min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }],
   ["max_tokens", "Most tokens", { min: 1, step: 1 }],
 ];
 const DEFAULTS = { temperature: 0.8, top_p: 1, top_k: 0, seed: 1, max_tokens: 120 };

@@ -67,5 +67,5 @@ export function picture(onchange) {
     h("div", {}, h("label", { for: "picture-file" }, "Drop a picture here, paste one, or choose one"), file, problem),
   );
   document.addEventListener("paste", (event) => element.isConnected && take(event.clipboardData.files[0]));
-  return { element, data: () => data };
+  return { element, data: () => data, onmodel: () => (problem.hidden = true) };
 }

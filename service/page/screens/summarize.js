@@ -68,7 +68,6 @@ export function open(models) {
     try {
       told.textContent = speed(await run(call, summary, AbortSignal.any([signal, writing.signal]), { onbegin }));
       frame.told("", call);
-      heard.say(summary.value());
     } catch (error) {
       if (!writing.signal.aborted) throw error;
       if (!writing.isNewest()) return; // by the choice of another model, of which nothing was stopped
@@ -77,6 +76,7 @@ export function open(models) {
     } finally {
       copy.hidden = !summary.value();
       writing.end();
+      if (!signal.aborted) heard.say(summary.value());
     }
   }
 

@@ -14,9 +14,15 @@ const MEANINGS = new Map([
   ["MISC", "other names"],
 ]);
 
-// What a model marks; B- and I- tell where an entity begins and goes on, O that there is none.
+// Labels of no entity: outside of all, or with which some trainers fill rows up.
+const NONE = new Set(["O", "X", "[PAD]", "<pad>", "[CLS]", "[SEP]", "<s>", "</s>", "[START]", "[END]"]);
+
+// What a model marks. A letter and a dash tell where in an entity a word stands: B and I always, the others only where all
+// labels have such a letter, for a kind may be called "E-mail". The service reads labels in the same way.
 function kindsOf({ labels }) {
-  const kinds = new Set(labels.filter((label) => label !== "O").map((label) => label.replace(/^[BI]-/, "")));
+  const names = labels.filter((label) => !NONE.has(label));
+  const scheme = names.every((label) => /^[BIEMSLUbi]-./.test(label)) ? /^[BIEMSLUbi]-(?=.)/ : /^[BIbi]-(?=.)/;
+  const kinds = new Set(names.map((label) => label.replace(scheme, "")));
   return [...kinds].map((kind) => (MEANINGS.has(kind) ? `${MEANINGS.get(kind)} (${kind})` : kind)).join(", ");
 }
 

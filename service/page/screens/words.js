@@ -15,12 +15,17 @@ export function open(models) {
   function build(made) {
     frame = made;
     frame.clear = () => found.replaceChildren();
-    frame.fieldOf = (name) => (name === "input" ? texts[0] : null);
+    frame.fieldOf = (name, _, words) => (name === "input" ? blamed(words) : null);
     return [field("Text", texts[0]), field("Another text", texts[1]), frame.trouble, found];
   }
 
+  const given = () => texts.filter((text) => text.value.trim());
+
+  // The text that a refusal is of, by its number among those that were sent.
+  const blamed = (words) => given()[Number(/in text (\d+) of/.exec(words)?.[1] ?? 1) - 1];
+
   async function ask(signal) {
-    const input = texts.map((text) => text.value).filter((text) => text.trim());
+    const input = given().map((text) => text.value);
     if (!input.length) return frame.empty(found);
     const call = await post("embed_sparse", { model: frame.model.id, input, return_tokens: true }, signal);
     const words = call.answer.embeddings.map(wordsOf);

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, ViewportSize, expect, sync_playwright
 
 from service.api.app import create_app
 from service.metrics import Metrics
@@ -95,12 +95,15 @@ def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
     contexts: list[BrowserContext] = []
     problems: list[str] = []
 
-    def open_page(screen: str, *, scheme: Scheme = "light", width: int = WIDE, at: str = address) -> Page:
+    def open_page(
+        screen: str, *, scheme: Scheme = "light", width: int = WIDE, at: str = address, touch: bool = False
+    ) -> Page:
         def stays(request: Request) -> None:
             if not request.url.startswith((at, "data:", "blob:")):
                 problems.append(request.url)
 
-        context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme)
+        size: ViewportSize = {"width": width, "height": 860}
+        context = browser.new_context(viewport=size, color_scheme=scheme, has_touch=touch, is_mobile=touch)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)

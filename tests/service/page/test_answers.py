@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from tests.service.page.conftest import PATIENCE_MS, OpenPage, hold
 from tests.service.page.test_live import AN_HOUR_LATER
-from tests.service.page.test_screens import use
+from tests.service.page.test_screens import problems_of, use
 
 pytestmark = pytest.mark.browser
 
@@ -51,6 +52,23 @@ def test_a_late_answer_is_waited_for_in_words(open_page: OpenPage) -> None:
     expect(status).to_contain_text("Answered in")
 
 
+def test_of_a_question_that_another_text_ended_nothing_is_told(open_page: OpenPage) -> None:
+    page = open_page("tag")
+    use(page, "tag")
+    page.clock.install()
+    page.clock.pause_at(time.time() + 3600)  # it goes on only by what is run below
+    hold(page, "tag")
+    text, status = page.get_by_label("Text"), page.get_by_role("status")
+    text.fill("Dan went home.")
+    page.clock.run_for(1200)
+    expect(status).to_have_text("Waiting for the answer …")
+    for end in range(20):  # so fast that nothing is asked meanwhile
+        text.fill(f"Dan went home {end}.")
+        page.clock.run_for(250)
+
+    expect(status).to_be_empty()
+
+
 def test_what_was_written_is_older_than_a_text_that_is_typed_since(open_page: OpenPage) -> None:
     page = open_page("generate")
     use(page, "generate")
@@ -59,11 +77,12 @@ def test_what_was_written_is_older_than_a_text_that_is_typed_since(open_page: Op
     page.get_by_role("button", name="Once upon a time").click()  # which puts another text there
     expect(note).to_be_visible()
     for older in (written, page.locator("details.call")):
-        expect(older).to_have_css("opacity", "0.4")
+        expect(older).to_have_css("outline-style", "dashed")
+    assert problems_of(page) == []  # however long it stands there
     use(page, "generate")
 
     expect(note).to_be_hidden()
-    expect(written).to_have_css("opacity", "1")
+    expect(written).to_have_css("outline-style", "none")
 
 
 def test_labels_are_clear_while_the_words_before_are_faint(open_page: OpenPage) -> None:
@@ -109,18 +128,19 @@ def test_the_time_in_which_a_key_is_typed_is_not_the_servers(open_page: OpenPage
         asked.append(route)
         if len(asked) == 1:
             route.fulfill(status=401, json=NEEDS_KEY)
-        else:
-            route.continue_()
 
     page.route("**/tag", refuse_once)
     page.get_by_label("Text").fill("Dan went home.")
     key = page.get_by_label("This server asks for an API key")
     expect(key).to_be_visible()
     page.evaluate(AN_HOUR_LATER)
+    status = page.get_by_role("status")
+    expect(status).to_have_text("Waiting for the API key …")
     key.fill("one")
     key.press("Enter")
+    expect(status).not_to_contain_text("API key")  # though there is no answer yet
+    asked[1].continue_()
 
-    status = page.get_by_role("status")
     expect(status).to_contain_text("tokens")
     assert "3600." not in (status.text_content() or "")
 

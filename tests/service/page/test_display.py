@@ -101,7 +101,7 @@ def test_labels_are_read_beside_the_navigation_of_a_tablet(open_page: OpenPage) 
 
 
 def test_alternatives_of_a_token_are_in_sight_on_a_telephone(open_page: OpenPage) -> None:
-    page = open_page("generate", width=390)
+    page = open_page("generate", width=390, touch=True)
     use(page, "generate")
     height = page.evaluate("document.documentElement.scrollHeight")
     token = page.locator(".token").nth(2)
@@ -110,6 +110,13 @@ def test_alternatives_of_a_token_are_in_sight_on_a_telephone(open_page: OpenPage
     expect(page.locator(".others").first).to_be_in_viewport(ratio=1)
     expect(token).to_be_in_viewport(ratio=1)
     assert page.evaluate("document.documentElement.scrollHeight") == height  # nothing has moved
+    alternatives = page.get_by_role("list", name="Alternatives")
+    page.get_by_role("button", name="Close").click()
+    expect(alternatives).to_have_count(0)
+    token.click()
+    expect(alternatives.first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(alternatives).to_have_count(0)
 
 
 def test_paper_has_the_results_in_their_colours_and_no_controls(open_page: OpenPage) -> None:

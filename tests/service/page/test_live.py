@@ -108,6 +108,20 @@ def test_a_strip_that_is_closed_makes_no_rows(open_page: OpenPage) -> None:
     expect(page.locator(".live li")).to_have_count(0)
 
 
+@pytest.mark.parametrize("width", [320, 380, 410])
+def test_larger_numbers_move_nothing_on_a_telephone(open_page: OpenPage, width: int) -> None:
+    page = open_page("tag", width=width)
+    heights = page.locator(".top").evaluate(
+        """each => [1, 1234].map((count) => {
+            const text = `${count} requests in progress · ${count} tokens/s · ${count} waiting`;
+            each.querySelector(".told").textContent = text;
+            return each.offsetHeight;
+        })"""
+    )
+
+    assert heights[0] == heights[1]
+
+
 def test_the_strip_can_be_paused_and_its_name_stays(open_page: OpenPage) -> None:
     page, counts = open_page("tag"), count(1)
     page.route("**/live", lambda route: route.fulfill(json=reading("one", time.time(), next(counts))))

@@ -66,11 +66,15 @@ def test_a_number_that_is_out_of_bounds_is_refused_beside_the_button_and_not_ask
     start = page.get_by_role("button", name="Generate", exact=True)
     start.click()
     alert = page.get_by_role("alert")
-    expect(alert).to_have_text("Top p: choose a number from 0.01 to 1")
+    expect(alert).to_have_text("Top p: choose a number above 0 and at most 1")
     expect(alert).to_be_in_viewport(ratio=1)
     expect(page.get_by_label("Top p").first).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Top p").first.fill("0.001")
+    page.get_by_label("Seed").first.fill(str(2**53 + 1))  # which a JavaScript number would round
+    start.click()
+    expect(alert).to_have_text(f"Seed: choose a whole number from 0 to {2**53 - 1}")
     assert asked == []
-    page.get_by_label("Top p").first.fill("0.5")
+    page.get_by_label("Seed").first.fill("1")
     start.click()
 
     expect(page.get_by_role("status")).to_contain_text("tokens")
@@ -149,6 +153,10 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_page: OpenPage, tmp_
         page.get_by_label("Drop a picture here").set_input_files(tmp_path / name)
         expect(page.get_by_role("alert")).to_contain_text("This file is no picture")
         assert picture.get_attribute("src") == before
+    page.get_by_label("Model").select_option("sentiment")
+    page.get_by_label("Model").select_option("fashion")
+    expect(picture).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_hidden()
 
 
 def test_where_nothing_can_be_copied_the_text_is_selected(open_page: OpenPage) -> None:

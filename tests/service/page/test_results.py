@@ -87,6 +87,24 @@ def test_a_label_stands_apart_from_its_entity_and_its_score_in_a_table(open_page
     expect(page.locator(".more tbody td")).to_have_text(["Ann", "PER", "87 %"])
 
 
+@pytest.mark.parametrize(
+    ("labels", "kinds"),
+    [
+        (["O", "X", "[PAD]", "B-PER", "E-PER", "S-LOC"], "people (PER), places (LOC)"),
+        (["O", "B-PER", "E-mail", "date"], "people (PER), E-mail, date"),
+    ],
+)
+def test_a_screen_tells_what_its_tagger_marks(open_page: OpenPage, labels: list[str], kinds: str) -> None:
+    page = open_page("tag")
+    models = page.evaluate("fetch('v1/models').then((response) => response.json())")
+    for model in models["data"]:
+        model["labels"] = labels
+    page.route("**/v1/models", lambda route: route.fulfill(json=models))
+    page.reload()
+
+    expect(page.locator(".legend")).to_contain_text(f"This model marks {kinds}.")
+
+
 def test_small_scores_of_documents_are_told_apart(open_page: OpenPage) -> None:
     page = open_page("rerank")
     use(page, "rerank")

@@ -79,6 +79,38 @@ def test_the_address_names_the_screen_and_the_model_that_was_chosen(open_page: O
     page.evaluate("location.hash = '#/nothing'")
 
     expect(page).to_have_url(re.compile("#/classify"))
+    model.select_option("fashion")
+    before = page.evaluate("history.length")
+    page.get_by_role("link", name="Classify").click()
+    assert page.evaluate("history.length") == before
+
+
+def test_a_model_that_is_not_here_is_told_of(open_page: OpenPage) -> None:
+    page = open_page("classify?model=gone")
+    alert = page.get_by_role("alert")
+    expect(alert).to_have_text("There is no model gone here; sentiment is shown.")
+    page.get_by_label("Model").select_option("entailment")
+
+    expect(alert).to_be_hidden()
+
+
+def test_going_back_keeps_the_conversation_and_a_new_address_has_its_model(open_page: OpenPage) -> None:
+    page = open_page("generate")
+    model, written = page.get_by_label("Model"), page.locator(".stream").first
+    model.select_option("stories")
+    page.get_by_role("link", name="Tag").click()
+    page.get_by_role("link", name="Generate").click()
+    model.select_option("chat")
+    use(page, "generate")
+    text = written.text_content() or ""
+    for _ in range(2):
+        page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Generate")
+
+    expect(page).to_have_url(re.compile(r"#/generate(\?model=chat)?$"))
+    expect(written).to_have_text(text)
+    page.evaluate("location.hash = '#/generate?model=stories'")
+    expect(model).to_have_value("stories")
 
 
 def test_a_screen_that_no_model_fits_says_so(open_page: OpenPage, packages: list[Path]) -> None:
@@ -212,6 +244,12 @@ def test_two_settings_stand_side_by_side(open_page: OpenPage) -> None:
     assert a
     assert b
     assert a != b
+    page.get_by_label("Compare two settings").uncheck()
+    page.get_by_label("Prompt").fill("Once")
+    with page.expect_response("**/generate"):
+        page.get_by_role("button", name="Generate", exact=True).click()
+    page.get_by_label("Compare two settings").check()
+    expect(page.get_by_role("region", name="Setting B").locator(".stream")).to_be_empty()
 
 
 def test_a_conversation_goes_on(open_page: OpenPage) -> None:
@@ -255,6 +293,9 @@ def test_words_of_two_texts_are_shown_with_those_that_they_share(open_page: Open
     expect(page.locator(".panel h2")).to_have_text(["Words of text 1", "Words of text 2", "In common"])
     expect(page.get_by_role("list", name="Words of text 1").get_by_role("listitem").first).to_be_visible()
 
+    page.get_by_label("Another text").fill("dog " * 10_000)
+    expect(page.get_by_label("Another text")).to_have_attribute("aria-invalid", "true")
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^Another text: .* Make it shorter"))
     page.get_by_label("Another text").fill("")
     expect(page.locator(".panel h2")).to_have_text(["Words of text 1"])
 

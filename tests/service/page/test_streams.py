@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any, Literal
 
@@ -92,9 +93,12 @@ def test_a_summary_that_is_stopped_stays_as_far_as_it_was_written(open_page: Ope
     expect(copy).to_be_hidden()
     page.get_by_role("button", name="Summarize").click()
     expect(page.locator(".stream")).not_to_be_empty()
+    page.get_by_label("Text", exact=True).fill("Another text.")  # while the first one is written of
+    expect(page.get_by_text("What stands below is of the input before.")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
 
     expect(page.get_by_role("status")).to_have_text("Stopped.")
+    expect(page.locator("p.heard")).not_to_be_empty()
     expect(page.get_by_role("button", name="Summarize")).to_be_focused()
     expect(page.locator(".stream")).not_to_be_empty()
     expect(copy).to_be_visible()
@@ -184,6 +188,23 @@ def test_a_conversation_that_is_refused_can_be_said_in_other_words(open_page: Op
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("status")).to_contain_text("tokens")
     expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_conversation_that_is_too_long_is_told_apart_from_a_message(open_page: OpenPage) -> None:
+    page = open_page("chat")
+    message, alert = page.get_by_label("Message"), page.get_by_role("alert")
+    message.fill("Dan " * 1000)
+    message.press("Enter")
+    expect(alert).to_have_text(re.compile("^Message: .* Make it shorter"))
+    expect(message).to_have_attribute("aria-invalid", "true")
+    message.fill("Dan")
+    message.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("tokens")
+    message.fill("Dan " * 1000)
+    message.press("Enter")
+
+    expect(alert).to_have_text("This conversation is too long for this model; begin a new one")
+    expect(message).not_to_have_attribute("aria-invalid", "true")
 
 
 def test_a_message_that_is_refused_stands_before_what_was_typed_since(open_page: OpenPage) -> None:
