@@ -41,3 +41,9 @@ def write_spam(folder: Path) -> None:
     rows = "Win a prize now.\tspam\nSee you at nine.\tham\n" * 10
     for split in ("train", "validation", "test"):
         write_xz(folder / "sms_spam" / f"{split}.tsv.xz", f"text\tlabel\n{rows}")
+
+
+def write_csv(folder: Path, part: str, rows: list[tuple[str, str]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f'"{text}",{label}\r\n' for text, label in rows]  # as spreadsheets write it, with their mark before it
+    (folder / f"{part}.csv").write_bytes("".join(["text,label\r\n", *lines]).encode("utf-8-sig"))

@@ -17,19 +17,12 @@ from model.package.files import sha256_of
 from model.sizes import SIZES
 from model.training import own_labels
 from model.training.errors import DataError
-from model.training.label_counts import SHOWN, count_labels
 from model.training.own_labels import check_unlearned, labels_of, own_classifier, read_own_texts, read_tested
 from tests.conftest import TINY, MakePackage, with_manifest
-from tests.model.data_files import write_xz
+from tests.model.data_files import write_csv, write_xz
 
 ROWS = [("the film was good", "praise"), ("the dog was red", "other"), ("not so good", "blame")] * 11
 ORDER = [(text, ("blame", "other", "praise").index(label)) for text, label in ROWS[:3]]
-
-
-def write_csv(folder: Path, part: str, rows: list[tuple[str, str]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [f'"{text}",{label}\r\n' for text, label in rows]  # as spreadsheets write it, with their mark before it
-    (folder / f"{part}.csv").write_bytes("".join(["text,label\r\n", *lines]).encode("utf-8-sig"))
 
 
 @pytest.fixture
@@ -179,28 +172,6 @@ def test_tables_with_other_separators_or_line_ends_are_told(
 
     with pytest.raises(DataError, match=rf"{name}: .*{message}"):
         own_classifier(tmp_path)
-
-
-def test_labels_are_counted_as_they_are_learned_and_what_may_be_a_mistake_is_told(tmp_path: Path) -> None:
-    write_csv(tmp_path, "train", [*((f"text {number}", "Billing") for number in range(20)), ("a", "billing")])
-    write_csv(tmp_path, "test", [("text 3", "Billing"), ("Text 4", "billing")])
-
-    found = count_labels(tmp_path)
-
-    assert found.rows() == [("Billing", "16", "2", "1"), ("billing", "1", "0", "1")]
-    assert found.warnings == [
-        "labels 'Billing', 'billing' differ in case or form alone, and are learned as different ones",
-        "no text is validated on with label 'billing'",
-        "1 text has several labels, as 'text 4': 'Billing', 'billing'",
-    ]
-
-
-def test_of_many_labels_the_commonest_are_shown_and_no_text_is_left_out(tmp_path: Path) -> None:
-    write_csv(tmp_path, "train", [(f"{number} {label}", f"l{label}") for label in range(30) for number in range(12)])
-
-    rows = count_labels(tmp_path).rows()
-
-    assert len(rows) == SHOWN and rows[-1] == ("11 more", "121", "11", "0")
 
 
 def test_packed_tables_that_are_not_whole_are_refused(tmp_path: Path) -> None:
