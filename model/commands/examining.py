@@ -12,9 +12,8 @@ from rich.text import Text
 from model.commands.choices import Data, Package, RunFolder
 from model.commands.tables import show
 from model.package import Figure
+from model.package.manifest import TRAINED_HERE
 from model.sizes import SIZES
-
-TRAINED_HERE = "trifold"  # a manifest's family, where it is not that of a checkpoint
 
 
 def evaluate(

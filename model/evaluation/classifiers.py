@@ -173,17 +173,24 @@ def _calibration(evaluation: Evaluation, fitted_on: str, read: Read, tests: Sequ
 def _own(data: Path, manifest: Manifest) -> Labelled:
     """Return what a classifier of labels of the user's own is tested on, in the folder it was trained on."""
     found = own_labels.labels_of(data)
-    if set(found) != {unicodedata.normalize("NFC", label) for label in manifest.labels}:
+    composed = [unicodedata.normalize("NFC", label) for label in manifest.labels]
+    if sorted(found) != sorted(composed):
         raise PackageError(f"{data}: its labels are {', '.join(found)}; the package has {', '.join(manifest.labels)}")
     if manifest.training is not None and manifest.training.data:  # older packages do not tell
         own_labels.check_unlearned(data, manifest.training.data)
     name = data.resolve().name
     # Without a test set, what the best step was chosen by is measured, and told by its name.
     measured: SplitOrTest = "test" if has_part(data, "test") else "validation"
+    # Older packages were not told labels in NFC, which may come in another order.
+    numbers = [composed.index(label) for label in found]
+
+    def read(data: Path, split: SplitOrTest) -> list[tuple[str, int]]:
+        return [(text, numbers[label]) for text, label in own_labels.read_own_texts(data, split)]
+
     return Labelled(
-        {f"{name}/{measured}": lambda data: own_labels.read_own_texts(data, measured)},
-        (f"{name}/validation", lambda data: own_labels.read_own_texts(data, "validation")),
-        lambda data: own_labels.read_own_texts(data, "train"),
+        {f"{name}/{measured}": lambda data: read(data, measured)},
+        (f"{name}/validation", lambda data: read(data, "validation")),
+        lambda data: read(data, "train"),
     )
 
 

@@ -30,6 +30,7 @@ from model.package.manifest import (
     CURVES_FILE,
     OLDEST_RUNTIME,
     TOKENIZER_FILE,
+    TRAINED_HERE,
     Precision,
     in_words,
 )
@@ -47,7 +48,7 @@ def export_package(
     folder: Path,
     *,
     precision: Precision,
-    family: str = "trifold",
+    family: str = TRAINED_HERE,
     training: Training | None = None,
     curves: Path | None = None,
     texts: Sequence[str] | None = None,

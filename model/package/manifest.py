@@ -28,6 +28,7 @@ Precision = Literal["float32", "float16", "int8", "int8-static", "int8-blocks", 
 FILE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 FileName = Annotated[str, Field(pattern=FILE_PATTERN)]  # in the package's folder, nowhere else
 
+TRAINED_HERE = "trifold"  # the family of a model that came of no checkpoint
 FILE_NAME = "manifest.json"
 FORMAT: Final = 3  # of manifests; another one is not read
 OLDEST_RUNTIME = "1.30"  # its GroupQueryAttention is the first to look both ways; 1.20 to 1.31 were tried
@@ -153,7 +154,7 @@ class Manifest(Part):
     format_version: Literal[3] = FORMAT
     name: str = Field(pattern=NAME_PATTERN)
     task: TaskName
-    family: str = "trifold"
+    family: str = TRAINED_HERE
     description: str
     not_for: str = ""
     licence: str

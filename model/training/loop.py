@@ -42,7 +42,7 @@ from model.training.interruption import ending_by, noting_interruption
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
 from model.training.recipe import Recipe
-from model.training.run import Run, load_trained, load_whole, save_whole
+from model.training.run import Run, is_over, load_trained, load_whole, save_whole
 from model.training.start import begin_with, check_start, mixed
 from model.training.teacher import Teacher
 
@@ -161,8 +161,7 @@ class Training:
     @property
     def is_finished(self) -> bool:
         """Whether all steps are done, or the validation figure has stopped getting better."""
-        patience = self.recipe.patience
-        return self.step >= self.total_steps or (patience is not None and self.evaluations_since_best >= patience)
+        return is_over(self.step, self.total_steps, self.evaluations_since_best, self.recipe.patience)
 
     def run_steps(self, report: Report | None = None) -> None:
         """Train until the run is finished; checkpoint, log and evaluate on the way, and show what `report` returns."""

@@ -44,6 +44,11 @@ class About:
     data: dict[str, str]  # SHA-256 of the files that it learned from, by their names
 
 
+def is_over(step: int, steps: int, evaluations_since_best: int, patience: int | None) -> bool:
+    """Whether a run is finished: all steps are done, or its validation figure has stopped getting better."""
+    return step >= steps or (patience is not None and evaluations_since_best >= patience)
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a run is that has a checkpoint."""
@@ -160,9 +165,8 @@ class Run:
             state = load_whole(self.checkpoint)
         except RunError:  # which only what goes on with it needs to tell
             return None
-        patience = noted["recipe"].get("patience")
-        has_stopped = patience is not None and state["evaluations_since_best"] >= patience
-        return Progress(state["step"], noted["steps"], has_stopped or state["step"] >= noted["steps"])
+        step, steps, patience = state["step"], noted["steps"], noted["recipe"].get("patience")
+        return Progress(step, steps, is_over(step, steps, state["evaluations_since_best"], patience))
 
     def tokenizer_hash(self) -> str | None:
         """Return the SHA-256 of the tokenizer's file; none where there is no such file."""

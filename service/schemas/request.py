@@ -157,6 +157,13 @@ OVERLAP = Field(
 )
 
 
+def _asks_for_nothing(name: str, body: dict[str, object]) -> bool:
+    """Tell whether a body would ask for the same without a field of another server's."""
+    if any(body.get(ours) for ours in SETTLED_BY.get(name, ())):
+        return True
+    return body[name] in (*NOTHING, *HARMLESS.get(name, ()))
+
+
 class Request(BaseModel):
     """A request; fields that it does not know are ignored, as clients of other servers send theirs along.
 
@@ -179,11 +186,10 @@ class Request(BaseModel):
             )
             for name in islice(unknown, MAX_UNKNOWN):
                 free = known - body.keys()
-                is_harmless = body[name] in (*NOTHING, *HARMLESS.get(name, ())) or any(
-                    body.get(ours) for ours in SETTLED_BY.get(name, ())
+                meant = () if _asks_for_nothing(name, body) else ELSEWHERE.get(name, ())
+                near = [ours for ours in meant if ours in free] or difflib.get_close_matches(
+                    name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR
                 )
-                near = [ours for ours in ELSEWHERE.get(name, ()) if ours in free and not is_harmless]
-                near = near or difflib.get_close_matches(name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR)
                 if near and not _SURROGATE.search(name):
                     words = "{name} is not known here; did you mean {near}?"
                     raise PydanticCustomError(SLIP, words, {"name": name, "near": HINTS.get(name, near[0])})

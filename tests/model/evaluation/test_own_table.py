@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from model.evaluation.classifiers import _own
 from model.evaluation.evaluate import evaluate
 from model.evaluation.opened import Evaluation
 from model.export.export import export_package
@@ -147,3 +149,17 @@ def test_a_library_for_the_diagram_is_missed_before_anything_is_measured(
     monkeypatch.setattr(Evaluation, "run_texts", lambda *_: pytest.fail("measured"))
     with pytest.raises(ModuleNotFoundError):
         evaluate(imported.folder, table)
+
+
+def test_a_package_that_learned_labels_in_another_form_is_measured_by_its_own_order(
+    sentiment: TinyPackage, tmp_path: Path
+) -> None:
+    decomposed = unicodedata.normalize("NFD", "é")  # before f, and behind it as one letter
+    learned = {"recipe": "finetune-classify", "minutes": 0.1}
+    folder = with_manifest(sentiment, tmp_path / "earlier", labels=[decomposed, "f"], training=learned)
+    table = write_table(tmp_path / "mine", [("one", decomposed), ("two", "f")])
+    (table / "train.csv").write_text(f"text,label\na,{decomposed}\nb,f\n")
+
+    (read,) = _own(table, Manifest.load(folder)).tests.values()
+
+    assert list(read(table)) == [("one", 0), ("two", 1)]

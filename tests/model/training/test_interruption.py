@@ -16,15 +16,14 @@ from model.training.run import Run
 from tests.model.training.tiny_runs import run
 
 
-@pytest.fixture
-def heeds_ctrl_c() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _heeds_ctrl_c() -> Iterator[None]:
     """Let SIGINT raise `KeyboardInterrupt`, which whoever starts tests in the background may have had ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize("name", ["pretrain-encoder", "finetune-classify-spam"])
 def test_a_run_that_ctrl_c_ends_saves_its_step_and_ends_like_an_uninterrupted_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -52,28 +51,20 @@ def test_a_run_that_ctrl_c_ends_saves_its_step_and_ends_like_an_uninterrupted_on
     assert [{**each, "seconds": 0} for each in figures] == [{**figures[0], "seconds": 0}] * 2
 
 
-@pytest.mark.usefixtures("heeds_ctrl_c")
-def test_what_fails_by_ctrl_c_as_a_compiler_that_ends_by_it_too_is_ended_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("times", "error"),
+    [
+        pytest.param(1, RuntimeError("C++ compile error"), id="what fails by it, as a compiler that it ends, too"),
+        pytest.param(2, AssertionError("went on"), id="a second one, at once"),
+    ],
+)
+def test_ctrl_c_ends_a_run_within_a_step_by(
+    times: int, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(self: Training, batches: Any) -> torch.Tensor:
-        signal.raise_signal(signal.SIGINT)
-        raise RuntimeError("C++ compile error")
-
-    monkeypatch.setattr(Training, "take_step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run("finetune-classify-spam", tmp_path)
-    assert "stopped at step 0 of" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("heeds_ctrl_c")
-def test_a_second_ctrl_c_ends_a_run_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(self: Training, batches: Any) -> torch.Tensor:
-        for _ in range(2):
+        for _ in range(times):
             signal.raise_signal(signal.SIGINT)
-        raise AssertionError("went on")
+        raise error
 
     monkeypatch.setattr(Training, "take_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
