@@ -91,7 +91,7 @@ def _serve_config(models_file: Path, replicas: Replicas) -> str:
     settings = Settings(models_file=models_file)
     # The bundled models share a process on one machine; on a cluster each is scaled for itself.
     models = [
-        model.model_copy(update={"package": IN_IMAGE / model.package.relative_to(ROOT), "replica": None})
+        model.model_copy(update={"package": IN_IMAGE / model.package.relative_to(ROOT), "replica_group": None})
         if model.package.is_relative_to(ROOT)
         else model
         for model in settings.models(replicas_per_node)

@@ -236,7 +236,11 @@ def main() -> None:
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
     body_timeout_s = Timeouts.of(settings.limits).body
-    shared = {manifest.name: model.replica for manifest, model in zip(manifests, models, strict=True) if model.replica}
+    shared = {
+        manifest.name: model.replica_group
+        for manifest, model in zip(manifests, models, strict=True)
+        if model.replica_group
+    }
     folder = parser.parse_args().folder.resolve()
     is_one_machine = settings.run_dir is not None  # which `python -m service` sets
     write(

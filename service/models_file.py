@@ -106,7 +106,7 @@ class ModelSettings(BaseModel):
 
     package: Path = Field(description="folder of the package; relative to the models file")
     name: str | None = Field(None, pattern=NAME_PATTERN, description="in the API; none: as the package is named")
-    replica: str | None = Field(
+    replica_group: str | None = Field(
         None, pattern=NAME_PATTERN, description="models that name the same share one process; none: one of its own"
     )
     autoscaling: Autoscaling = Autoscaling()

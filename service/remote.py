@@ -126,7 +126,7 @@ def remote_tasks(models: Sequence[ModelSettings]) -> list[RemoteTask]:
     A handle finds its replicas when it is used: one model that is not deployed must not keep the gateway from starting.
     """
     manifests = [model.manifest() for model in models]
-    applications = [model.replica or manifest.name for model, manifest in zip(models, manifests, strict=True)]
+    applications = [model.replica_group or manifest.name for model, manifest in zip(models, manifests, strict=True)]
     handles = {
         application: serve.get_deployment_handle(REPLICA, application, _check_exists=False)
         for application in set(applications)

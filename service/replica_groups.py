@@ -1,6 +1,6 @@
 """Which models share a replica: one process with an engine and a queue for each of them, and one application of Serve.
 
-`replica: NAME` in the models file puts models together. One that says nothing has a replica of its own.
+`replica_group: NAME` in the models file puts models together. One that says nothing has a replica of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReplicaGroup:
     @property
     def is_named(self) -> bool:
         """Whether the models file says which models it has; else it is that of one model, and is called like it."""
-        return self.settings.replica is not None
+        return self.settings.replica_group is not None
 
     @property
     def route_prefix(self) -> str:
@@ -58,7 +58,7 @@ def replica_groups(models: Sequence[ModelSettings], names: Sequence[str] | None 
     """
     groups: dict[str, list[ModelSettings]] = {}
     for name, model in zip(names or model_names(models), models, strict=True):
-        groups.setdefault(model.replica or name, []).append(model)
+        groups.setdefault(model.replica_group or name, []).append(model)
     for name, members in groups.items():
         _check_agreement(name, members)
     return [ReplicaGroup(name, tuple(members)) for name, members in groups.items()]
@@ -71,20 +71,20 @@ def takes_gateway(groups: Sequence[ReplicaGroup]) -> bool:
 
 def model_names(models: Sequence[ModelSettings]) -> list[str]:
     """Return the models' names, one of each; raises `PackageError`, and `SettingsError` for one that is not its own."""
-    replicas = {model.replica for model in models}
+    groups = {model.replica_group for model in models}
     folders: dict[str, ModelSettings] = {}
     for model in models:
         name = model.name or model.manifest().name  # which fits into an address
-        if GATEWAY in (name, model.replica):
-            what = "model" if name == GATEWAY else "replica"
+        if GATEWAY in (name, model.replica_group):
+            what = "model" if name == GATEWAY else "replica_group"
             raise SettingsError(f"{model.package}: a {what} cannot be named {GATEWAY}, as the gateway itself is")
         if name in folders:
             raise SettingsError(
                 f"{model.package}: there is another model named {name}, {folders[name].package}; "
                 "give one of them a name in the models file, or list it once with more replicas"
             )
-        if model.replica is None and name in replicas:
-            raise SettingsError(f"{model.package}: {name} is also the name of a replica that this model is not in")
+        if model.replica_group is None and name in groups:
+            raise SettingsError(f"{model.package}: {name} is also the name of a replica_group that this model is not in")
         folders[name] = model
     return list(folders)
 
@@ -96,5 +96,5 @@ def _check_agreement(name: str, models: Sequence[ModelSettings]) -> None:
             if getattr(model, field) != getattr(first, field):
                 raise SettingsError(
                     f"{model.package}: {field} is not what {first.package} has; it is the replica's, "
-                    f"so all models of the replica {name} must have the same"
+                    f"so all models of the replica_group {name} must have the same"
                 )

@@ -33,7 +33,9 @@ MODELS = ["fashion", "sentiment", "topics", "stories"]  # no translator
 
 
 def write_models_file(path: Path, names: list[str], shared: Sequence[str] = ()) -> Path:
-    entries = [f"{{package: {PACKAGES / name}{f', replica: {SHARED}' if name in shared else ''}}}" for name in names]
+    entries = [
+        f"{{package: {PACKAGES / name}{f', replica_group: {SHARED}' if name in shared else ''}}}" for name in names
+    ]
     path.write_text("models:\n" + "".join(f"  - {entry}\n" for entry in entries))
     return path
 

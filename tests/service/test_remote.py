@@ -39,9 +39,9 @@ def test_models_of_one_replica_are_asked_through_one_handle_in_the_order_of_the_
     monkeypatch.setattr("service.remote.serve.get_deployment_handle", handle)
     asleep = Autoscaling(min_replicas=0)
     models = [
-        ModelSettings(package=sentiment.folder, name="a", replica="shared"),
+        ModelSettings(package=sentiment.folder, name="a", replica_group="shared"),
         ModelSettings(package=sentiment.folder, name="b", autoscaling=asleep),
-        ModelSettings(package=sentiment.folder, name="c", replica="shared"),
+        ModelSettings(package=sentiment.folder, name="c", replica_group="shared"),
     ]
     tasks = remote_tasks(models)
 

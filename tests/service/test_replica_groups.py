@@ -18,7 +18,7 @@ def model(package: TinyPackage, name: str, **values: object) -> ModelSettings:
 
 
 def test_models_that_name_the_same_replica_share_it(sentiment: TinyPackage) -> None:
-    models = [model(sentiment, "a", replica="r"), model(sentiment, "b"), model(sentiment, "c", replica="r")]
+    models = [model(sentiment, "a", replica_group="r"), model(sentiment, "b"), model(sentiment, "c", replica_group="r")]
     shared, alone = replica_groups(models)
 
     assert (shared.name, shared.route_prefix) == ("r", "/replicas/r")
@@ -30,9 +30,9 @@ def test_a_replica_is_scaled_by_the_slots_of_all_its_models_that_have_a_cache(
     sentiment: TinyPackage, stories: TinyPackage, translate: TinyPackage
 ) -> None:
     models = [
-        model(sentiment, "a", replica="r"),
-        model(stories, "b", replica="r", max_slots=256),
-        model(translate, "c", replica="r", max_slots=16),
+        model(sentiment, "a", replica_group="r"),
+        model(stories, "b", replica_group="r", max_slots=256),
+        model(translate, "c", replica_group="r", max_slots=16),
         model(sentiment, "d"),
     ]
 
@@ -49,20 +49,23 @@ def test_a_replica_is_scaled_by_the_slots_of_all_its_models_that_have_a_cache(
     ],
 )
 def test_models_of_one_replica_agree_on_what_is_the_replicas(sentiment: TinyPackage, field: str, value: object) -> None:
-    models = [model(sentiment, "a", replica="r"), model(sentiment, "b", replica="r", **{field: value})]
+    models = [model(sentiment, "a", replica_group="r"), model(sentiment, "b", replica_group="r", **{field: value})]
 
-    with pytest.raises(SettingsError, match=f"{field} is not what .* the replica r must have the same"):
+    with pytest.raises(SettingsError, match=f"{field} is not what .* the replica_group r must have the same"):
         replica_groups(models)
 
 
 def test_models_of_one_replica_may_differ_in_what_is_their_own(sentiment: TinyPackage) -> None:
-    models = [model(sentiment, "a", replica="r"), model(sentiment, "b", replica="r", max_slots=2, threads=1)]
+    models = [
+        model(sentiment, "a", replica_group="r"),
+        model(sentiment, "b", replica_group="r", max_slots=2, threads=1),
+    ]
 
     assert len(replica_groups(models)) == 1
 
 
 def test_one_replica_that_never_sleeps_takes_the_gateways_place(sentiment: TinyPackage) -> None:
-    shared = [model(sentiment, name, replica="r") for name in ("a", "b")]
+    shared = [model(sentiment, name, replica_group="r") for name in ("a", "b")]
     sleepy = model(sentiment, "a", autoscaling=Autoscaling(min_replicas=0))
 
     assert takes_gateway(replica_groups(shared))
@@ -72,16 +75,16 @@ def test_one_replica_that_never_sleeps_takes_the_gateways_place(sentiment: TinyP
 
 
 def test_a_replica_is_not_called_like_a_model_that_it_has_not(sentiment: TinyPackage) -> None:
-    with pytest.raises(SettingsError, match="b is also the name of a replica that this model is not in"):
-        replica_groups([model(sentiment, "a", replica="b"), model(sentiment, "b")])
-    (group,) = replica_groups([model(sentiment, "a", replica="b"), model(sentiment, "b", replica="b")])
+    with pytest.raises(SettingsError, match="b is also the name of a replica_group that this model is not in"):
+        replica_groups([model(sentiment, "a", replica_group="b"), model(sentiment, "b")])
+    (group,) = replica_groups([model(sentiment, "a", replica_group="b"), model(sentiment, "b", replica_group="b")])
 
     assert group.name == "b"
 
 
 def test_a_replica_cannot_take_the_gateways_name(sentiment: TinyPackage) -> None:
-    with pytest.raises(SettingsError, match="a replica cannot be named gateway"):
-        replica_groups([model(sentiment, "a", replica="gateway")])
+    with pytest.raises(SettingsError, match="a replica_group cannot be named gateway"):
+        replica_groups([model(sentiment, "a", replica_group="gateway")])
 
 
 def renamed(package: TinyPackage, folder: Path, name: str) -> ModelSettings:

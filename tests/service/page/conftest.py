@@ -46,7 +46,10 @@ OpenPage = Callable[..., Page]
 def packages(make_package: MakePackage, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return a package for each screen, and one that takes no conversations."""
     folder = tmp_path_factory.mktemp("packages")
-    chat = with_manifest(make_package("stories"), folder / "chat", chat_template={"source": TEMPLATE})
+    generation = {"min_tokens": 8}  # what is drawn may end no answer at once, as tests look at its tokens
+    chat = with_manifest(
+        make_package("stories"), folder / "chat", chat_template={"source": TEMPLATE}, generation=generation
+    )
     summary = with_manifest(make_package("translate"), folder / "summary", task="summarize", languages=None)
     return [*(make_package(name).folder for name in MODELS), chat, make_package("stories").folder, summary]
 
