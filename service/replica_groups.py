@@ -84,7 +84,9 @@ def model_names(models: Sequence[ModelSettings]) -> list[str]:
                 "give one of them a name in the models file, or list it once with more replicas"
             )
         if model.replica_group is None and name in groups:
-            raise SettingsError(f"{model.package}: {name} is also the name of a replica_group that this model is not in")
+            raise SettingsError(
+                f"{model.package}: {name} is also the name of a replica_group that this model is not in"
+            )
         folders[name] = model
     return list(folders)
 

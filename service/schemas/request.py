@@ -123,6 +123,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "stride": ("overlap",),
     "structured_outputs": ("grammar",),
     "target_lang": ("target",),
+    "text_pair": ("input",),
     "tgt_lang": ("target",),
     "top_k": ("top_n",),
     "truncate_dim": ("dimensions",),
@@ -148,7 +149,11 @@ HARMLESS: dict[str, tuple[object, ...]] = {
     "truncation": (False,),
 }
 SETTLED_BY = {"do_sample": ("beam_size", "top_k")}  # fields of ours, beside which another says nothing more
-HINTS = {"alternatives": "n_best, which counts the best one, too"}
+PARTS = frozenset({"text_pair"})  # of what our field holds whole: refused beside it, too
+HINTS = {
+    "alternatives": "n_best, which counts the best one, too",
+    "text_pair": "input, of which each pair of texts is one: [[text, text_pair]]",
+}
 MAX_NAME_LENGTH = 64
 MAX_UNKNOWN = 32  # fields that are compared with those that are known
 SLIP = "slip"  # the kind of the error, whose context has the name
@@ -185,7 +190,7 @@ class Request(BaseModel):
                 name for name, value in body.items() if value is not None and name not in known and name not in OTHERS
             )
             for name in islice(unknown, MAX_UNKNOWN):
-                free = known - body.keys()
+                free = known if name in PARTS else known - body.keys()
                 meant = () if _asks_for_nothing(name, body) else ELSEWHERE.get(name, ())
                 near = [ours for ours in meant if ours in free] or difflib.get_close_matches(
                     name[:MAX_NAME_LENGTH], free, n=1, cutoff=NEAR

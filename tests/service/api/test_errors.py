@@ -210,6 +210,12 @@ async def test_unknown_fields_are_tolerated(client: Client) -> None:
         ("/generate", {"prompt": "x", "json_schema": {"type": "object"}}, "json_schema", "grammar"),
         ("/embed", {"input": "x", "normalize_embeddings": False}, "normalize_embeddings", "normalize"),
         ("/embed", {"input": "x", "truncation_direction": "left"}, "truncation_direction", "truncation_side"),
+        (
+            "/classify",
+            {"input": "x", "text_pair": "y"},
+            "text_pair",
+            "input, of which each pair of texts is one: [[text, text_pair]]",
+        ),
         ("/answer", {"question": "x", "context": "y", "doc_stride": 8}, "doc_stride", "overlap"),
         (
             "/answer",
