@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -15,6 +15,7 @@ from service.schedule import DAYS, Day
 from service.settings_errors import SettingsError, parse_yaml, problems
 
 RAY_PART = 1e-4  # of a device or a CPU, in which Ray counts
+Alias = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]  # letters, digits and signs of ASCII
 SLOTS_SHARE = 0.75  # of its slots, in use, that a replica bears unless the file says otherwise
 _CLOCK = r"^([01]\d|2[0-3]):[0-5]\d$"
 
@@ -106,6 +107,9 @@ class ModelSettings(BaseModel):
 
     package: Path = Field(description="folder of the package; relative to the models file")
     name: str | None = Field(None, pattern=NAME_PATTERN, description="in the API; none: as the package is named")
+    aliases: tuple[Alias, ...] = Field(
+        (), description="further names for `model` in requests, as gpt-3.5-turbo or one on the Hugging Face hub"
+    )
     replica_group: str | None = Field(
         None, pattern=NAME_PATTERN, description="models that name the same share one process; none: one of its own"
     )

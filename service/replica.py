@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from model.package import PackageError
 from service.logs import configure_logs
 from service.models_file import ModelSettings
+from service.replica_groups import names_by_alias
 from service.settings import Settings
 from service.settings_errors import SettingsError
 
@@ -55,6 +56,7 @@ class Replica:
         self._tasks: list[LocalTask | ReopenedTask]
         with _told():
             self._tasks = [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
+            self._aliases = names_by_alias(models)
         self._by_name = {task.manifest.name: task for task in self._tasks}
         # As Ray reports the end of a process by its number alone.
         about = {"models": list(self._by_name), "pid": os.getpid()}
@@ -67,7 +69,14 @@ class Replica:
         from service.api.app import create_app
 
         with _told():
-            return create_app(self._tasks, self._settings, self._metrics, tracing=self._tracing, is_behind_serve=True)
+            return create_app(
+                self._tasks,
+                self._settings,
+                self._metrics,
+                aliases=self._aliases,
+                tracing=self._tracing,
+                is_behind_serve=True,
+            )
 
     async def predict(self, model: str, request: AnyRequest, client: str, carried: Carried) -> Response:
         """Answer a request from the gateway."""
@@ -129,7 +138,8 @@ class Gateway:
         from service.remote import remote_tasks
 
         with _told():
-            return create_app(remote_tasks(self._models), self._settings, self._metrics, is_behind_serve=True)
+            tasks, aliases = remote_tasks(self._models), names_by_alias(self._models)
+            return create_app(tasks, self._settings, self._metrics, aliases=aliases, is_behind_serve=True)
 
 
 @contextmanager

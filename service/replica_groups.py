@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from model.package import PackageError
@@ -88,7 +88,23 @@ def model_names(models: Sequence[ModelSettings]) -> list[str]:
                 f"{model.package}: {name} is also the name of a replica_group that this model is not in"
             )
         folders[name] = model
+    _check_aliases(folders)
     return list(folders)
+
+
+def names_by_alias(models: Sequence[ModelSettings]) -> dict[str, str]:
+    """Return the names of the models by the further ones that requests may have; raises as `model_names` does."""
+    return {alias: name for name, model in zip(model_names(models), models, strict=True) for alias in model.aliases}
+
+
+def _check_aliases(models: Mapping[str, ModelSettings]) -> None:
+    meant = {name: name for name in models}
+    for name, model in models.items():
+        for alias in model.aliases:
+            if meant.setdefault(alias, name) != name:
+                raise SettingsError(
+                    f"{model.package}: aliases has {alias}, which is a name of {models[meant[alias]].package}, too"
+                )
 
 
 def _check_agreement(name: str, models: Sequence[ModelSettings]) -> None:

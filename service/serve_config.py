@@ -118,7 +118,7 @@ def _for_gateway(model: ModelSettings) -> dict[str, Any]:
     """Return what the gateway has to know of a model: its name and limits, its replica, and whether it may sleep."""
     asleep = {"autoscaling": {"min_replicas": 0}} if model.autoscaling.min_replicas == 0 else {}
     known = model.model_dump(
-        mode="json", exclude_defaults=True, include={"package", "name", "replica_group", "max_positions"}
+        mode="json", exclude_defaults=True, include={"package", "name", "aliases", "replica_group", "max_positions"}
     )
     return {**known, **asleep}
 

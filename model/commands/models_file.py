@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.checkpoints.sentence import PoolingMode
 from model.hub.errors import HubError
-from model.hub.names import parse_name, served_name
+from model.hub.names import HubName, parse_name, served_name
 from model.hub.packages import ImportOptions, Packages
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
@@ -58,12 +58,18 @@ class _NamedModel(BaseModel):
         )
 
     def served(self, package: Path, taken: Set[str]) -> dict[str, Any]:
-        """Return the entry with its package, and a name that is not taken, unless it has one of its own."""
+        """Return the entry with its package, and a name that is not taken, unless it has one of its own.
+
+        Clients may also name the model as the hub does, unless another one is called so.
+        """
         source = parse_name(self.model)
-        name = self.name
+        extra, name = self.model_extra or {}, self.name
         if name is None and not (isinstance(source, Path) and (source / FILE_NAME).is_file()):
             name = served_name(source, taken)
-        return {**(self.model_extra or {}), "package": str(package.resolve()), **({"name": name} if name else {})}
+        named: dict[str, Any] = {"name": name} if name else {}
+        if isinstance(source, HubName) and "aliases" not in extra and source.id not in {*taken, name}:
+            named["aliases"] = [source.id]
+        return {**extra, "package": str(package.resolve()), **named}
 
 
 def read_entries(path: Path) -> list[Any]:
@@ -117,6 +123,8 @@ def with_packages(
         made = entry.served(find(entry.model, entry.options), taken) if isinstance(entry, _NamedModel) else entry
         if made.get("name"):
             taken.add(made["name"])
+        if isinstance(made.get("aliases"), list):
+            taken.update(map(str, made["aliases"]))
         resolved.append(made)
     return resolved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -21,7 +21,7 @@ from service import __version__
 from service.api.addresses import ADDRESSED, MODELS, ModelAddresses
 from service.api.allowances import RATE_HEADERS
 from service.api.bodies import BodyLimits, LimitBody
-from service.api.calls import SHOWN, Tasks
+from service.api.calls import NO_ALIASES, SHOWN, Tasks
 from service.api.deadline import KeepDeadline
 from service.api.documents import openapi
 from service.api.forms import ReadForms
@@ -55,12 +55,14 @@ def create_app(
     settings: Settings,
     metrics: Metrics | None = None,
     *,
+    aliases: Mapping[str, str] = NO_ALIASES,
     tracing: Tracing | None = None,
     is_behind_serve: bool = False,
 ) -> FastAPI:
     """Return the API of some models, and of each at its own address.
 
-    Without `metrics` or `tracing` it has its own. Its lifespan ends with the tasks closed, and with all spans sent.
+    `aliases` are further names that requests have for models. Without `metrics` or `tracing` it has its own. Its
+    lifespan ends with the tasks closed, and with all spans sent.
     `is_behind_serve`: Ray Serve has given the request its `X-Request-ID` and returns it; else that is done here.
     """
     metrics, tracing, draining = metrics or Metrics(), tracing or Tracing.of(settings), Draining(settings.run_dir)
@@ -97,7 +99,7 @@ def create_app(
     )
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
 
-    all_tasks = Tasks(tasks)
+    all_tasks = Tasks(tasks, aliases)
     router = make_router(all_tasks, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
     app.include_router(router)
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import TypeVar
 
 from model.package import Manifest
@@ -33,6 +34,7 @@ Answer = TypeVar("Answer", bound=Response)
 PLACEHOLDERS = frozenset({"dummy", "tgi", "text-embeddings-inference"})
 # An explanation takes as long as many answers of its model's own task, and tokens take next to no time.
 COUNTED_APART = {ExplainRequest: "explain", TokenizeRequest: "tokenize", DetokenizeRequest: "detokenize"}
+NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 SHOWN = 100  # an error repeats so many characters of an unknown name
 
 
@@ -42,7 +44,8 @@ class Tasks:
     A request that came to a model's address is for that model alone.
     """
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[Task], aliases: Mapping[str, str] = NO_ALIASES) -> None:
+        self._aliases = aliases  # with the names that they stand for
         self._by_name = {task.manifest.name: task for task in tasks}
 
     @property
@@ -69,14 +72,20 @@ class Tasks:
         return self.by_name[fitting.name]
 
     def name_in(self, model: str | None) -> str | None:
-        """Return the name that a request has for its model, None for what clients send who only know an address.
+        """Return the name of the model that a request names, None for what clients send who only know an address.
 
         That is a word for any model, or the address: it says which model is meant, or, at the service's own, what is
         asked.
         """
         if model is None or model in self.by_name:
             return model
+        if model in self._aliases:
+            return self._aliases[model]
         return None if model in PLACEHOLDERS or model.startswith(("http://", "https://")) else model
+
+    def aliases_of(self, name: str) -> list[str]:
+        """Return the further names that requests may have for a model."""
+        return [alias for alias, meant in self._aliases.items() if meant == name]
 
     def translators(self, source: str | None, target: str) -> list[Task]:
         """Return the tasks that translate into a language, from another if that is told; the first that fits first."""

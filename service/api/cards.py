@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from model.package import Manifest
+from service.api.calls import Tasks
 from service.decisions import way_of
 from service.errors import ServiceError
 from service.schemas import ModelCard, Sizes
@@ -13,19 +14,20 @@ from service.tasks.task import Task
 PATIENCE_S = 1.0  # with a replica that may not be there: all else of a card is known without it
 
 
-async def card_of(task: Task) -> ModelCard:
+async def card_of(task: Task, tasks: Tasks) -> ModelCard:
     """Describe a model, and what computes it, if a replica of it answers soon."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             provider = (await task.health()).provider
     except (ServiceError, TimeoutError):
         provider = None
-    return _card(task.manifest, provider)
+    return _card(task.manifest, tasks.aliases_of(task.manifest.name), provider)
 
 
-def _card(manifest: Manifest, provider: str | None) -> ModelCard:
+def _card(manifest: Manifest, aliases: list[str], provider: str | None) -> ModelCard:
     return ModelCard(
         id=manifest.name,
+        aliases=aliases,
         task=manifest.task,
         tasks=list(manifest.tasks),
         description=manifest.description,

@@ -16,7 +16,7 @@ from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.error_forms import HUGGING_FACE, LIBRETRANSLATE, TEI
 from service.api.protocols.huggingface import decoders as tgi
-from service.api.protocols.huggingface.bodies import TextGeneration
+from service.api.protocols.huggingface.bodies import TextGeneration, TextGenerationParameters
 from service.api.protocols.libretranslate import answering as libretranslate
 from service.api.protocols.libretranslate.schemas import LibreTranslateRequest, LibreTranslateResponse
 from service.api.protocols.tei import answering as tei
@@ -107,10 +107,11 @@ TRANSLATE_EXAMPLES: dict[str, Any] = {
 }
 
 
-OF_TGI = frozenset({"inputs", "parameters", "stream", "model"})
+# TGI's body has what says how to continue within `parameters`; further fields of clients change nothing.
+NOT_TGI = (GenerateRequest.model_fields.keys() | TextGenerationParameters.model_fields.keys()) - {"stream", "model"}
 GenerateBody = Annotated[
     Annotated[GenerateRequest, Tag(OURS)] | Annotated[TextGeneration, Tag(THEIRS)],
-    Discriminator(whose(lambda body: "inputs" in body and body.keys() <= OF_TGI, HUGGING_FACE)),
+    Discriminator(whose(lambda body: "inputs" in body and body.keys().isdisjoint(NOT_TGI), HUGGING_FACE)),
 ]
 TGI_EXAMPLE = {
     "summary": "in the form of Text Generation Inference",

@@ -36,6 +36,7 @@ class ModelCard(Response):
     id: str
     object: Literal["model"] = "model"
     created: int = Field(0, description="for clients that need one: packages do not say when they were made")
+    aliases: list[str] = Field([], description="further names that requests may have for it")
     owned_by: str = Field("trifold", description="for clients that need one")
     task: str = Field(description="what it is for")
     tasks: list[str] = Field(description="what it answers: that, and what comes with it")

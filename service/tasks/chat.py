@@ -37,6 +37,7 @@ NO_PLACE = (
     "tools: the model's chat template has no place for them in this conversation; leave them out, or for structured "
     "output send a JSON schema (grammar, response_format, or in /v1/responses text.format)"
 )
+PREFIX = "prefix"  # what says of a conversation's last message, an assistant's, that the answer goes on with it
 SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -48,6 +49,7 @@ class Chat:
         of_tools = template.tools_source or template.source
         self._tools_template = compiled(of_tools)
         self._takes_tools = "tools" in of_tools
+        self._knows_prefixes = PREFIX in template.source
         trial = Trial(self._tools_template, self._tokens, self._takes_tools)
         self._shows_tools = trial.shows_tools()
         self._call_form = CallForm.of(trial) if "tool_calls" in of_tools else CallForm()
@@ -94,6 +96,7 @@ class Chat:
         """Return a conversation's ids, at most `limit`; raises `InvalidRequest`, `TooLong`. For any thread."""
         assert request.messages is not None
         self._check_tools(request)
+        self._check_prefix(request.messages[-1])
         characters = limit * MAX_CHARACTERS_PER_TOKEN
         neutral = _Neutral(limit)
         values = {
@@ -127,6 +130,15 @@ class Chat:
         """Refuse tools where the template would leave them out; raises `InvalidRequest`."""
         if request.tools and not self._takes_tools:
             raise InvalidRequest(NO_PLACE, "tools")
+
+    def _check_prefix(self, last: Message) -> None:
+        """Refuse a message to go on with where the template would end it; raises `InvalidRequest`."""
+        if (last.model_extra or {}).get(PREFIX) and not self._knows_prefixes:
+            raise InvalidRequest(
+                "messages: the last one has prefix, which the model's chat template does not know: an answer begins a "
+                "message of its own; leave prefix out, or send the whole prompt to /v1/completions",
+                "messages",
+            )
 
     def _message(self, message: Message, neutral: _Neutral) -> dict[str, Any]:
         tokens = self._specials if message.role == ASSISTANT else self._controls

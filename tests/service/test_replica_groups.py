@@ -8,7 +8,7 @@ import pytest
 
 from model.package import PackageError
 from service.models_file import Autoscaling, ModelSettings
-from service.replica_groups import model_names, replica_groups, takes_gateway
+from service.replica_groups import model_names, names_by_alias, replica_groups, takes_gateway
 from service.settings_errors import SettingsError
 from tests.conftest import TinyPackage
 
@@ -100,6 +100,15 @@ def test_two_models_of_one_name_are_refused(sentiment: TinyPackage, tmp_path: Pa
 
     with pytest.raises(SettingsError, match=f"{copy.package}: there is another model named sentiment"):
         model_names([ModelSettings(package=sentiment.folder), copy])
+
+
+def test_an_alias_means_one_model(sentiment: TinyPackage, stories: TinyPackage) -> None:
+    models = [model(sentiment, "a", aliases=("org/A", "a")), model(stories, "b", aliases=("gpt-3.5-turbo",))]
+    assert names_by_alias(models) == {"org/A": "a", "a": "a", "gpt-3.5-turbo": "b"}
+
+    for alias in ("org/A", "a"):
+        with pytest.raises(SettingsError, match=f"aliases has {alias}, which is a name of .*sentiment, too"):
+            model_names([models[0], model(stories, "b", aliases=(alias,))])
 
 
 def test_a_model_cannot_take_the_gateways_name(sentiment: TinyPackage, tmp_path: Path) -> None:

@@ -169,12 +169,16 @@ def test_models_that_share_a_replica_are_one_application(
     sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIFOLD_API_KEYS", '["secret"]')
-    models = [ModelSettings(package=sentiment.folder, name=name, replica_group="tiny") for name in ("a", "b")]
+    models = [
+        ModelSettings(package=sentiment.folder, name=name, replica_group="tiny", aliases=(f"org/{name}",))
+        for name in ("a", "b")
+    ]
     config = serve_config([*models, ModelSettings(package=sentiment.folder)], TIMEOUTS)
 
     told = {each["name"]: (each["route_prefix"], len(each["args"]["models"])) for each in config["applications"]}
     assert told == {"tiny": ("/replicas/tiny", 2), "sentiment": ("/models/sentiment", 1), "gateway": ("/", 3)}
     shared = [model.get("replica_group") for model in config["applications"][-1]["args"]["models"]]
     assert shared == ["tiny", "tiny", None]
+    assert config["applications"][-1]["args"]["models"][0]["aliases"] == ["org/a"]
     for application, build in zip(config["applications"], (build_model, build_model, build_gateway), strict=True):
         assert build(application["args"]) is not None

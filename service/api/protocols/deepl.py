@@ -34,6 +34,11 @@ NOT_DONE: dict[str, tuple[Any, ...]] = {
     "splitting_tags": ("", []),
     "non_splitting_tags": ("", []),
 }
+# What DeepL translates into, whose clients refuse the language alone as deprecated; models here know of one variety.
+VARIETIES = {
+    "EN": {"EN-GB": "English (British)", "EN-US": "English (American)"},
+    "PT": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
+}
 DEEPL_EXAMPLES: dict[str, Any] = {
     "text": {"summary": "a text", "value": {"text": ["Dan loves ice cream."], "target_lang": "SV"}},
     "source": {
@@ -153,7 +158,11 @@ def _languages(calls: Calls, kind: str) -> list[DeepLLanguage]:
     for each in known:
         for name in each.targets if is_target else each.sources:
             names.setdefault(standard_tag(name).upper(), name)
+    listed: dict[str, str] = {}
+    for tag, name in names.items():
+        varieties = VARIETIES.get(tag, {}) if is_target else {}
+        listed.update(varieties or {tag: english_name(name)})
     return [
-        DeepLLanguage(language=tag, name=english_name(name), supports_formality=False if is_target else None)
-        for tag, name in names.items()
+        DeepLLanguage(language=tag, name=name, supports_formality=False if is_target else None)
+        for tag, name in listed.items()
     ]

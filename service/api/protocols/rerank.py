@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from model.package.part import Side
 from service.api.answers import json_answer
 from service.api.calls import Calls
 from service.api.invalid import native
@@ -14,7 +15,7 @@ from service.api.observing import observed
 from service.api.protocols.lengths import check_length
 from service.api.protocols.nulls import NotDone, NullsLeftOut
 from service.schemas import Document, Ranked, RerankRequest, RerankResponse
-from service.schemas.request import MAX_INT32, Text
+from service.schemas.request import MAX_INT32, TRUNCATION_SIDE, Text
 from service.schemas.rerank import MAX_DOCUMENTS
 
 EXAMPLE = {
@@ -36,17 +37,30 @@ class _Rerank(NullsLeftOut):
         max_length=MAX_DOCUMENTS, description="texts, or objects with a text; those that are too long are cut"
     )
     top_n: int | None = Field(None, ge=1, le=MAX_INT32, description="documents to return, best first; all if left out")
+    top_k: int | None = Field(None, ge=1, le=MAX_INT32, description="another name of it (Voyage)")
+    truncation_side: Side | None = TRUNCATION_SIDE
     max_tokens_per_doc: int | None = Field(
         None, ge=1, le=MAX_INT32, description="documents are cut at the model's own length, so at least that"
     )
     max_doc_length: int | None = Field(None, ge=1, le=MAX_INT32, description="another name of it")
     max_query_length: int | None = Field(None, ge=1, le=MAX_INT32, description="the same of the query")
+    max_tokens_per_query: int | None = Field(None, ge=1, le=MAX_INT32, description="another name of it")
     truncate_prompt_tokens: int | None = Field(
         None, ge=-1, le=MAX_INT32, description="the same in vLLM's words; -1: the model's own length"
     )
     max_chunks_per_doc: Literal[1] | None = None
     rank_fields: list[Literal["text"]] | None = Field(None, max_length=1)
     raw_scores: NotDone = None
+    use_activation: Literal[True] | None = None
+    activation: Literal[True, "sigmoid"] | None = None
+    instruction: NotDone = None
+    instruct: NotDone = None
+    chat_template_kwargs: NotDone = None
+
+    @field_validator("top_n", mode="before")
+    @classmethod
+    def _none_is_all(cls, value: object) -> object:
+        return None if value == 0 else value  # vLLM's word for all
 
 
 class JinaRerankRequest(_Rerank):
@@ -123,9 +137,10 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
         model=request.model,
         query=request.query,
         documents=request.documents,
-        top_n=request.top_n,
+        top_n=request.top_n or request.top_k,
         return_documents=returns,
         truncate=cuts,
+        truncation_side=request.truncation_side,
         # Scores are 0 to 1 in both protocols, whatever a model's own are; similarities stay what they are.
         activation="sigmoid" if manifest.is_cross_encoder else None,
     )
@@ -135,5 +150,11 @@ async def _ranked(calls: Calls, request: _Rerank, *, cuts: bool, returns: bool) 
 def _check_length(calls: Calls, request: _Rerank) -> None:
     """Refuse documents that are to be cut shorter than the model cuts them."""
     limit = calls.find(request.model, "rerank").manifest.limits.max_input_tokens
-    for name in ("max_tokens_per_doc", "max_doc_length", "max_query_length", "truncate_prompt_tokens"):
+    for name in (
+        "max_tokens_per_doc",
+        "max_doc_length",
+        "max_query_length",
+        "max_tokens_per_query",
+        "truncate_prompt_tokens",
+    ):
         check_length(name, getattr(request, name), limit)

@@ -36,15 +36,15 @@ def test_names_become_packages_and_keep_what_is_for_the_service() -> None:
         [
             {"model": "Org/Chat", "precision": "int8-blocks", "max_slots": 16},
             {"model": "org/mt", "languages": ["en", "de"], "name": "en-de"},
-            {"model": "org/vectors", "pooling": "cls"},
+            {"model": "org/vectors", "pooling": "cls", "aliases": ["ada"]},
             {"package": "/packages/mine", "threads": 2},
         ]
     )
 
     assert entries == [
-        {"package": "/cache/Org/Chat", "name": "chat", "max_slots": 16},
-        {"package": "/cache/org/mt", "name": "en-de"},
-        {"package": "/cache/org/vectors", "name": "vectors"},
+        {"package": "/cache/Org/Chat", "name": "chat", "aliases": ["Org/Chat"], "max_slots": 16},
+        {"package": "/cache/org/mt", "name": "en-de", "aliases": ["org/mt"]},
+        {"package": "/cache/org/vectors", "name": "vectors", "aliases": ["ada"]},
         {"package": "/packages/mine", "threads": 2},
     ]
     chat, translator = ("Org/Chat", ImportOptions("int8-blocks")), ("org/mt", ImportOptions(languages=("en", "de")))
@@ -55,6 +55,12 @@ def test_models_of_one_name_get_names_that_differ() -> None:
     entries, _ = resolve([{"model": "a/bert"}, {"model": "b/bert"}, {"model": "c/x", "name": "b-bert"}])
 
     assert [entry["name"] for entry in entries] == ["bert", "b-bert-2", "b-bert"]
+
+
+def test_of_two_models_of_one_hub_name_the_first_is_called_so() -> None:
+    entries, _ = resolve([{"model": "a/bert"}, {"model": "a/bert@next", "precision": "float32"}, {"model": "gpt2"}])
+
+    assert [entry.get("aliases") for entry in entries] == [["a/bert"], None, None]
 
 
 def test_of_several_names_all_are_checked_before_any_is_made_a_package(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from model.package.tokenizer import Encoding
 from service.api.app import create_app
 from service.metrics import Metrics
 from service.models_file import ModelSettings
+from service.replica_groups import names_by_alias
 from service.settings import Limits, Settings
 from service.tasks.loading import load_task
 from tests.conftest import MakePackage
@@ -35,10 +36,11 @@ def open_client(make_package: MakePackage) -> OpenClient:
         chosen, metrics = Settings(**(settings or {})), Metrics()
         chosen_models = names or ("sentiment", "embed", "stories", "translate")
         folders = [make_package(name).folder if isinstance(name, str) else name for name in chosen_models]
-        tasks = [
-            load_task(ModelSettings(package=folder, threads=1, **model), chosen.limits, metrics) for folder in folders
-        ]
-        transport = httpx.ASGITransport(create_app(tasks, chosen, metrics), raise_app_exceptions=False)
+        models = [ModelSettings(package=folder, threads=1, **model) for folder in folders]
+        tasks = [load_task(each, chosen.limits, metrics) for each in models]
+        aliases = names_by_alias(models) if "aliases" in model else {}
+        app = create_app(tasks, chosen, metrics, aliases=aliases)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
                 yield client

@@ -99,3 +99,19 @@ async def test_an_app_answers_wherever_serve_mounts_it(
 
     assert [answer.status_code for answer in answers] == [200] * 3
     assert "/models/sentiment/openapi.json" in documents.text
+
+
+async def test_a_model_has_further_names_for_requests(open_client: OpenClient) -> None:
+    async with open_client("stories", aliases=("org/Stories-1M", "gpt-3.5-turbo")) as client:
+        body = {"prompt": "Once", "max_tokens": 4, "temperature": 0}
+        answer = await post(client, "/generate", **body)
+        for name in ("org/Stories-1M", "gpt-3.5-turbo"):
+            for path in ("/generate", "/models/stories/generate", "/v1/completions"):
+                assert (await post(client, path, model=name, **body))["choices"][0]["text"] == answer["choices"][0][
+                    "text"
+                ]
+            card = (await client.get(f"/v1/models/{name}")).json()
+            assert card["id"] == "stories" and card["aliases"] == ["org/Stories-1M", "gpt-3.5-turbo"]
+        unknown = await client.get("/v1/models/org/Other")
+
+    assert unknown.status_code == 404 and "there is no model 'org/Other'" in unknown.text

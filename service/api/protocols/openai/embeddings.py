@@ -11,6 +11,7 @@ from pydantic import Field
 from model.package.part import Side
 from service.api.calls import Calls
 from service.api.protocols.nulls import NotDone
+from service.api.protocols.openai.refused import REFUSED_OF_VECTORS, check
 from service.api.protocols.openai.requests import OpenAIRequest
 from service.errors import InvalidRequest
 from service.schemas import EmbedRequest, EmbedResponse, Response
@@ -40,6 +41,7 @@ class EmbeddingsRequest(OpenAIRequest):
     normalize: bool | None = Field(
         None, description="whether vectors are made 1 long; the model's own choice if left out"
     )
+    normalized: bool | None = Field(None, description="another name of normalize")
     prompt_name: Text | None = Field(None, description="one of the model's prompts, which goes before each text")
     prompt: Text | None = Field(None, description="what goes before each text, instead of a prompt of the model's")
     windows: bool = Field(False, description="read texts that are too long in windows, whose vectors are averaged")
@@ -80,13 +82,14 @@ class Embeddings(Response):
 async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     """Answer a request by the task of embedding."""
     request.check_refused()
+    check(request.model_extra or {}, REFUSED_OF_VECTORS)
     if not (request.model_extra or {}).get("add_special_tokens", True):
         raise InvalidRequest("add_special_tokens is always true here; leave it out", "add_special_tokens")
     native = EmbedRequest.model_construct(
         model=request.model,
         input=request.input,
         dimensions=request.dimensions,
-        normalize=request.normalize,
+        normalize=request.normalized if request.normalize is None else request.normalize,
         prompt_name=request.prompt_name,
         prompt=request.prompt,
         windows=request.windows,

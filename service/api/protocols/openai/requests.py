@@ -2,80 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
+from service.api.protocols.openai.refused import ALWAYS, LIMITS, REFUSED, TOOLS, check
+from service.api.protocols.openai.thinking import NO_EFFORT, Reasoning, Thinking
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, SamplingRequest
 from service.schemas.request import Ids
 from service.schemas.sampling import MAX_STOP_IDS
-
-ASKS_NOTHING: tuple[Any, ...] = (False, [], {}, "", "none", "auto")
-# Fields that change an answer and that we do not do, with what may be said in them all the same.
-REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "regex": (),
-    "ebnf": (),
-    "structural_tag": (),
-    "suffix": (),
-    "prompt_embeds": (),
-    "use_beam_search": (),
-    "tools": (),
-    "tool_choice": (),
-    "functions": (),
-    "function_call": (),
-    "modalities": (["text"],),
-    "audio": (),
-    "web_search_options": (),
-    "moderation": (),
-    "reasoning_effort": (),
-    "enable_thinking": (),  # of conversations it is a field of its own
-    "thinking_budget": (),
-    "verbosity": ("medium",),
-    "continue_final_message": (),
-    "documents": (),
-    "chat_template": (),
-    "echo": (),  # of completions it is a field of its own
-    "prompt_logprobs": (),
-    "allowed_token_ids": (),
-    "bad_words": (),
-    "include_stop_str_in_output": (),
-    "truncate_prompt_tokens": (),
-    "return_tokens_as_token_ids": (),
-    "json_schema": (),
-    "repeat_penalty": (1, 1.0),
-    "typical_p": (1, 1.0),
-    "mirostat": (0,),
-    "dry_multiplier": (0, 0.0),
-    "xtc_probability": (0, 0.0),
-    "n_predict": (-1,),
-    "max_new_tokens": (),
-    "logits_processors": (),
-    "logprob_token_ids": (),
-}
-TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
-ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
-# Where what is refused can be had instead.
-ELSEWHERE = {
-    **dict.fromkeys(("tools", "tool_choice"), "; they go with messages to /v1/chat/completions"),
-    **dict.fromkeys(("functions", "function_call"), "; send tools and tool_choice with messages instead"),
-    **dict.fromkeys(("regex", "guided_regex"), "; send grammar: {regex: …} instead"),
-    **dict.fromkeys(("n_predict", "max_new_tokens"), "; send max_tokens instead"),
-    "enable_thinking": "; it goes with messages to /v1/chat/completions",
-}
-
-
-def _is_among(value: object, values: Sequence[object]) -> bool:
-    """Tell whether a value is one of these: 0 is not false, as of `prompt_logprobs` it asks for something."""
-    return any(type(value) is type(each) and value == each for each in values)
 
 
 class StreamOptions(NullsLeftOut):
@@ -93,15 +31,9 @@ class OpenAIRequest(NullsLeftOut):
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
         sent = self.model_extra or {}
         unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
-        # Some clients send the names that all servers have for it.
         if self.model_fields_set & {"max_tokens", "max_completion_tokens"}:
-            unused |= {"n_predict", "max_new_tokens"}
-        reasoning = sent.get("reasoning")
-        if isinstance(reasoning, dict) and not _is_among(reasoning.get("effort"), (None, *ASKS_NOTHING)):
-            raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
-        for name, harmless in REFUSED.items():
-            if name in sent and name not in unused and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
-                raise InvalidRequest(f"{name} is not supported; leave it out{ELSEWHERE.get(name, '')}", name)
+            unused.update(LIMITS)
+        check({name: value for name, value in sent.items() if name not in unused}, REFUSED)
         for name in ALWAYS:
             if not sent.get(name, True):
                 raise InvalidRequest(f"{name} is always true here; leave it out", name)
@@ -120,6 +52,7 @@ class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's confi
     form_name: ClassVar[str]  # what says which form the text has to have
 
     stop_token_ids: Ids = Field([], max_length=MAX_STOP_IDS, description="another name of stop_ids")
+    do_sample: bool = Field(True, description="false is greedy, whatever the temperature (Hugging Face)")
 
     @field_validator("top_k", mode="before")
     @classmethod
@@ -155,6 +88,8 @@ class GenerationRequest(SamplingRequest, OpenAIRequest):  # the last one's confi
         self.check_refused()
         sent = {name: getattr(self, name) for name in self.model_fields_set & SamplingRequest.model_fields.keys()}
         said = {name: value for name, value in sent.items() if value is not None}
+        if not self.do_sample:
+            said["temperature"] = 0
         if self.stop_token_ids:
             said["stop_ids"] = together = [*self.stop_ids, *self.stop_token_ids]
             if len(together) > MAX_STOP_IDS:
@@ -194,9 +129,25 @@ class ConversationRequest(GenerationRequest):
 
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
     enable_thinking: bool | None = Field(None, description="the same said in chat_template_kwargs, as others take it")
+    reasoning: Reasoning = Reasoning()
+    thinking: Thinking | None = Field(None, description="another name of enable_thinking")
+    think: bool | None = Field(None, description="another name of enable_thinking")
+
+    def check_refused(self) -> None:
+        """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
+        super().check_refused()
+        self.reasoning.check()
 
     @property
     def template_values(self) -> dict[str, Any]:
         """The values for the chat template; it passes over what it does not know."""
-        thinking = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
-        return {**thinking, **self.chat_template_kwargs}
+        effort = (self.model_extra or {}).get("reasoning_effort")
+        said = (
+            self.enable_thinking,
+            False if effort == NO_EFFORT else None,
+            self.reasoning.thinks,
+            None if self.thinking is None else self.thinking.type == "enabled",
+            self.think,
+        )
+        told = next((each for each in said if each is not None), None)
+        return {**({} if told is None else {"enable_thinking": told}), **self.chat_template_kwargs}

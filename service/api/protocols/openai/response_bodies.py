@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.conversation import messages_of
 from service.api.protocols.openai.items import InputItems
-from service.api.protocols.openai.requests import ASKS_NOTHING, ConversationRequest
+from service.api.protocols.openai.requests import ConversationRequest
 from service.api.protocols.openai.tools import AllowedTools, ToolChosen, fields_of_tools
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, Message
@@ -88,12 +88,6 @@ class TextConfig(NullsLeftOut):
     verbosity: Literal["medium"] | None = Field(None, description="models here know of no other")
 
 
-class Reasoning(NullsLeftOut):
-    """How to think: models here do it, or not, as their chat template says."""
-
-    effort: str | None = Field(None, description="only none, which changes nothing; see chat_template_kwargs")
-
-
 class ResponsesRequest(ConversationRequest):
     """A conversation to continue. Nothing is kept: each request has all of it."""
 
@@ -118,7 +112,6 @@ class ResponsesRequest(ConversationRequest):
         [], description=f"{LOGPROBS} asks for each token's log probability; others are passed over"
     )
     top_logprobs: int | None = Field(None, ge=0, le=20, description="likeliest tokens to report at each place")
-    reasoning: Reasoning = Reasoning()
     metadata: Annotated[dict[MetadataKey, MetadataValue], few_entries(MAX_METADATA)] = Field(
         {}, description="goes back with the answer"
     )
@@ -149,8 +142,6 @@ class ResponsesRequest(ConversationRequest):
         for name, remedy in UNSUPPORTED.items():
             if sent.get(name):
                 raise InvalidRequest(f"{name} is not supported: {remedy}", name)
-        if self.reasoning.effort not in (None, *ASKS_NOTHING):
-            raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
 
     @property
     def has_logprobs(self) -> bool:

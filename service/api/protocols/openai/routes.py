@@ -73,9 +73,9 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
     @router.get("/v1/models")
     async def models() -> ModelList:
         """List the models, what they are for, and how good they were measured to be."""
-        return ModelList(data=await asyncio.gather(*map(card_of, calls.tasks)))
+        return ModelList(data=await asyncio.gather(*(card_of(task, calls.tasks) for task in calls.tasks)))
 
-    @router.get("/v1/models/{model}")
+    @router.get("/v1/models/{model:path}")
     async def model(model: str) -> ModelCard:
         """Tell of one model what the list tells of all."""
-        return await card_of(calls.tasks.named(model, None))
+        return await card_of(calls.tasks.named(calls.tasks.name_in(model) or model, None), calls.tasks)

@@ -65,6 +65,23 @@ async def test_languages_have_deepls_codes(client: Client) -> None:
     assert (await client.get("/v2/languages", params={"type": "target"})).json() == targets
 
 
+async def test_english_is_listed_to_translate_into_as_deepls_clients_ask_for_it(
+    open_client: OpenClient, translate: TinyPackage, tmp_path: Path
+) -> None:
+    package = with_manifest(
+        translate, tmp_path / "into", languages={"ids": {"de": 40, "en": 41}, "source_begins_with": "target"}
+    )
+    async with open_client(package) as client:
+        listed = (await client.get("/v2/languages", params={"type": "target"})).json()
+        tags = [each["language"] for each in listed]
+        texts = [
+            (await post(client, "/v2/translate", text=GERMAN, target_lang=tag))["translations"] for tag in tags[1:]
+        ]
+
+    assert tags == ["DE", "EN-GB", "EN-US"]
+    assert texts[0] == texts[1]
+
+
 async def test_a_language_that_models_spell_differently_is_listed_once(
     open_client: OpenClient, translate: TinyPackage, tmp_path: Path
 ) -> None:

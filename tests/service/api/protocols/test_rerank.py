@@ -58,9 +58,19 @@ async def test_both_forms_have_the_cosines_of_an_embedding_model_as_they_are(ope
 async def test_what_asks_for_what_is_done_anyway_is_passed_over(client: Client) -> None:
     body = {"query": "Who?", "documents": [{"text": "Dan."}, {"text": "The dog."}]}
     asked = {"truncate_prompt_tokens": -1, "max_chunks_per_doc": 1, "rank_fields": ["text"], "max_doc_length": 9999}
+    asked |= {"use_activation": True, "activation": "sigmoid", "top_n": 0, "top_k": 2, "max_tokens_per_query": 9999}
     for path in ("/v1/rerank", "/v2/rerank"):
         plain, answer = [(await post(client, path, **body, **more))["results"] for more in ({}, asked)]
         assert answer == plain
+
+
+async def test_how_many_and_what_is_cut_may_be_said_as_other_servers_take_it(client: Client) -> None:
+    body = {"query": "the dog", "documents": [f"{TEXTS[0]} {'good film ' * 100}", TEXTS[1]]}
+    native = await post(client, "/rerank", **body, truncate=True, truncation_side="left", top_n=1)
+    answer = await post(client, "/v1/rerank", **body, truncation_side="left", top_k=1, return_documents=False)
+    other = await post(client, "/v1/rerank", **body, top_k=1, return_documents=False)
+
+    assert answer["results"] == native["results"] and len(other["results"]) == 1
 
 
 async def test_documents_that_fit_alike_stay_in_their_order(client: Client) -> None:
@@ -86,7 +96,11 @@ async def test_documents_that_are_too_long_are_cut(client: Client) -> None:
     ("path", "body", "status", "words"),
     [
         ("/v1/rerank", {"documents": []}, 422, "documents is empty"),
-        ("/v1/rerank", {"documents": ["x"], "top_n": 0}, 422, "top_n: "),
+        ("/v1/rerank", {"documents": ["x"], "top_n": -1}, 422, "top_n: "),
+        ("/v1/rerank", {"documents": ["x"], "use_activation": False}, 422, "use_activation: "),
+        ("/v1/rerank", {"documents": ["x"], "activation": "softmax"}, 422, "activation: "),
+        ("/v1/rerank", {"documents": ["x"], "instruction": "Rank."}, 422, "instruction: this is not done here"),
+        ("/v1/rerank", {"documents": ["x"], "max_tokens_per_query": 5}, 422, "max_tokens_per_query is 5; texts are"),
         ("/v1/rerank", {"documents": ["x"], "max_tokens_per_doc": 5}, 422, "send 64 or more"),
         ("/v1/rerank", {"documents": ["x"], "max_query_length": 5}, 422, "max_query_length is 5; texts are cut"),
         ("/v1/rerank", {"documents": ["x"], "raw_scores": True}, 422, "raw_scores: this is not done here"),

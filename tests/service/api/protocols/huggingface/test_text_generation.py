@@ -183,6 +183,7 @@ async def test_the_own_routes_of_text_generation_inference_are_here_too(client: 
     (text,) = await post(client, "/pipeline/text-generation", **body)
 
     assert await post(client, "/generate", **body) == text
+    assert await post(client, "/generate", **body, options={}, add_special_tokens=True) == text
     *_, last = await pieces_of(client, "/generate_stream", **body)
     assert last["generated_text"] == text["generated_text"]
     several = await client.post("/generate", json={"inputs": ["Once", "The"]})

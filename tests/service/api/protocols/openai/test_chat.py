@@ -88,6 +88,13 @@ async def test_log_probabilities_have_the_tokens_bytes(client: Client) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
         ({"model": "stories"}, "model"),
         ({"echo": True}, "echo"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, "thinking"),
+        ({"reasoning": {"max_tokens": 9}}, "reasoning"),
+        ({"thinking_token_budget": 9}, "thinking_token_budget"),
+        ({"num_beams": 4}, "num_beams"),
+        ({"stop_regex": "[.]"}, "stop_regex"),
+        ({"lora_path": "mine"}, "lora_path"),
+        ({"messages": [*MESSAGES, {"role": "assistant", "content": "Dan is", "prefix": True}]}, "messages"),
         ({"chat_template": "{{ messages }}"}, "chat_template"),
     ],
 )
@@ -118,11 +125,29 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
 async def test_whether_a_model_is_to_think_may_be_said_as_other_servers_take_it(responding: Client, path: str) -> None:
     conversation = {"messages": MESSAGES} if "chat" in path else {"input": MESSAGES}
     read = []
-    for said in ({}, {"enable_thinking": False}, {"chat_template_kwargs": {"enable_thinking": False}}):
+    not_to: list[dict[str, Any]] = [
+        {"enable_thinking": False},
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"reasoning_effort": "none"},
+        {"reasoning": {"effort": "none"}},
+        {"reasoning": {"enabled": False}},
+        {"thinking": {"type": "disabled"}},
+        {"think": False},
+    ]
+    for said in ({}, *not_to):
         usage = (await post(responding, path, model="switched", **conversation, **said))["usage"]
         read.append(usage.get("prompt_tokens") or usage["input_tokens"])
 
-    assert read[0] < read[1] == read[2]
+    assert read[0] < read[1] and set(read[1:]) == {read[1]}
+
+
+async def test_that_no_token_is_to_be_drawn_may_be_said_as_hugging_face_does(client: Client) -> None:
+    greedy = await post(client, "/v1/chat/completions", messages=MESSAGES, max_tokens=8, temperature=0)
+    told: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 8, "temperature": 5, "do_sample": False}
+
+    assert (await post(client, "/v1/chat/completions", **told))["choices"] == greedy["choices"]
+    searched = await post(client, "/v1/chat/completions", **told, beam_size=2)
+    assert searched["choices"][0]["message"]["content"]
 
 
 async def test_a_completion_does_not_think_and_may_be_told_so(client: Client) -> None:

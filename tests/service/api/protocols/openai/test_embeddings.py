@@ -66,7 +66,20 @@ async def test_a_prompt_and_windows_are_the_native_ones(client: Client) -> None:
         assert answer["data"][0]["embedding"] == native["embeddings"][0]
 
 
-@pytest.mark.parametrize("fields", [{"input_type": "query"}, {"late_chunking": True}, {"add_special_tokens": False}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"input_type": "query"},
+        {"late_chunking": True},
+        {"add_special_tokens": False},
+        {"embed_dtype": "float16"},
+        {"endianness": "big"},
+        {"output_dimension": 8},
+        {"output_dtype": "int8"},
+        {"embedding_type": "binary"},
+        {"encoding_type": "ubinary"},
+    ],
+)
 async def test_what_would_change_the_vectors_and_is_not_done_is_refused(
     client: Client, fields: dict[str, object]
 ) -> None:
@@ -75,9 +88,9 @@ async def test_what_would_change_the_vectors_and_is_not_done_is_refused(
 
 async def test_vectors_may_keep_their_length(client: Client) -> None:
     native = await post(client, "/embed", input="a", normalize=False)
-    answer = await post(client, "/v1/embeddings", input="a", normalize=False)
-
-    assert answer["data"][0]["embedding"] == native["embeddings"][0]
+    for said in ({"normalize": False}, {"normalized": False}):
+        answer = await post(client, "/v1/embeddings", input="a", **said)
+        assert answer["data"][0]["embedding"] == native["embeddings"][0]
     assert (await refused(client, "/v1/embeddings", input="a", prompt_name="none"))["param"] == "prompt_name"
 
 
