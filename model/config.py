@@ -33,7 +33,8 @@ class RelativeConfig(Checked):
     `bucketed`: each head adds a learned number for each bucket of distances; one table for all layers of a stack (T5,
     Raffel et al. 2020, section 2.1). `disentangled`: what a query is meets where a key is and the other way round, by
     the layers' own query and key maps (DeBERTa, He et al. 2021, section 3.1, with the shared maps and the log buckets
-    of version 3). Both: near distances have buckets of their own, far ones share them.
+    of version 3). Both: near distances have buckets of their own, far ones share them. `linear`: scores fall with the
+    distance, in each head at its own slope (ALiBi, Press et al. 2022), and there are no buckets.
     """
 
     GROUP = "attention.relative."
@@ -60,7 +61,7 @@ class AttentionConfig(Checked):
     output_bias: bool = True
     qk_norm: bool = False  # an RMS norm over each head's query and key (Henry et al. 2020; Qwen3, Gemma 3)
     qk_norm_of: Literal["head", "heads"] = "head"  # or over those of all heads together (OLMo 2)
-    scale: float | None = None  # what scores are multiplied by; None: 1/√head_dim (1: T5, GPT-Neo)
+    scale: float | None = None  # of scores; None: 1/√head_dim, disentangled 1/√(3·head_dim) (1: T5, GPT-Neo)
     # Local attention (Beltagy et al. 2020): a decoder's token sees itself and the window − 1 tokens before it; an
     # encoder's those at most window / 2 away. Of the layers named; the others see everything.
     window: int | None = None
@@ -354,10 +355,10 @@ class TransformerConfig(Checked):
         self._check("shared_layers", is_alike or not self.shared_layers, alike)
         relative = self.attention.relative
         if relative is not None and relative.kind == "disentangled":
-            relative._check("kind", self.architecture == "encoder", "bucketed but in architecture encoder")
+            relative._check("kind", self.architecture == "encoder", "bucketed or linear but in architecture encoder")
             all_heads = f"left out, or num_heads ({self.attention.num_heads}), where relative.kind is disentangled"
             self.attention._check("num_kv_heads", self.kv_heads == self.attention.num_heads, all_heads)
-            alone = "bucketed where positions turn or queries are normalised"
+            alone = "bucketed or linear where positions turn or queries are normalised"
             is_alone = self.positions.kind != "rotary" and not self.attention.qk_norm
             relative._check("kind", is_alone, alone)
 
@@ -396,6 +397,8 @@ class TransformerConfig(Checked):
         never = "False where kind is words, unless architecture is decoder"
         self.head._check("dense", may_transform or not self.head.dense, never)
         self.head._check("norm", may_transform or not self.head.norm, never)
+        has_ends = self.head.kind != "answer" or self.head.num_labels == 2
+        self.head._check("num_labels", has_ends, "2 in a head of kind answer: where it begins, and where it ends")
         has_labels = self.head.kind not in {"classify", "tag"} or self.head.num_labels >= 1
         self.head._check("num_labels", has_labels, f"at least 1 in a head of kind {self.head.kind}")
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from model.package import PackageError
 from service.addresses import authority
 from service.draining import Draining, wait_for_readers
-from service.logs import configure_logs, own_stderr, take_over
+from service.logs import configure_logs, open_streams, own_stderr, take_over
 from service.ports import Ports
-from service.ray_environment import ADMIN_SOCKET, LOOPBACK, prepare_single_machine
+from service.ray_environment import ADMIN_SOCKET, LOOPBACK, prepare_single_machine, start_in_utf8
 from service.settings import Settings, variable
 from service.settings_errors import SettingsError
 from service.signals import Stop, UntilReady
@@ -59,6 +59,8 @@ def serve(**given: object) -> None:
     What is given overrides the environment. A signal during the start, or a second one, stops it at once. Raises
     `SettingsError` and `PackageError`.
     """
+    open_streams()
+    start_in_utf8()
     configure_logs()
     signals = UntilReady()
     _set(**given)

@@ -8,12 +8,15 @@ while it works on any request; the kernel takes the lock back when the process d
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 LINGER_S = 0.5  # for HAProxy to hand on the end of the last answer
@@ -56,9 +59,9 @@ class Draining:
 
     def drain(self, notice_s: float, within_s: float) -> bool:
         """Begin, take requests for as long as the notice, refuse them, and wait; returns whether all were answered."""
-        self._begun.touch()
+        _touch(self._begun)
         time.sleep(notice_s)
-        self._closed.touch()
+        _touch(self._closed)
         deadline = time.monotonic() + within_s
         time.sleep(LINGER_S)  # for who had been let in and was not counted yet
         while not (is_idle := self._is_idle()) and time.monotonic() < deadline:
@@ -82,6 +85,13 @@ class Draining:
             return False
         fcntl.flock(self._busy, fcntl.LOCK_UN)
         return True
+
+
+def _touch(file: Path) -> None:
+    try:
+        file.touch()
+    except OSError as error:  # a disk that is full or has become read-only is no reason to cut anybody
+        logger.warning("the service's processes cannot be told that it ends, and take requests on: %s", error)
 
 
 def wait_for_readers(admin_socket: Path, within_s: float) -> bool:

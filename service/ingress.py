@@ -26,6 +26,7 @@ from pathlib import Path
 
 from model.package import Manifest, PackageError
 from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout, ServiceError
+from service.replica_groups import names_by_alias
 from service.routing import OF_BODY, ROUTES, first_fitting, fitting
 from service.settings import Settings
 from service.settings_errors import SettingsError
@@ -167,6 +168,7 @@ def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
 def files(
     manifests: list[Manifest],
     shared: Mapping[str, str],
+    aliases: Mapping[str, str],
     folder: Path,
     body_timeout_s: float,
     *,
@@ -182,7 +184,7 @@ def files(
     # A route without a default has itself as one: a name that no model has, so that the gateway answers.
     yield "defaults.map", _map({path: manifest.name if manifest else path for path, manifest in defaults.items()})
     yield "pairs.map", _map(pairs(manifests))
-    yield "models.map", _map({manifest.name: manifest.name for manifest in manifests})
+    yield "models.map", _map({**aliases, **{manifest.name: manifest.name for manifest in manifests}})
     yield "replicas.map", _map({manifest.name: shared.get(manifest.name, manifest.name) for manifest in manifests})
     yield "shared.map", _map(shared)
     for status, error in pages(body_timeout_s).items():
@@ -209,16 +211,25 @@ def write(
     body_timeout_s: float,
     *,
     shared: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
     needs_keys: bool = False,
     is_one_machine: bool = True,
 ) -> None:
     """Write the files; each is replaced whole. HAProxy waits so long for a head, and for a body or a buffer full of it.
 
-    `shared` has the replica of each model that names one. Where keys are needed HAProxy does not show Ray's routes,
-    which name all models.
+    `shared` has the replica of each model that names one, `aliases` the model of each further name. Where keys are
+    needed HAProxy does not show Ray's routes, which name all models.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    found = files(manifests, shared or {}, folder, body_timeout_s, needs_keys=needs_keys, is_one_machine=is_one_machine)
+    found = files(
+        manifests,
+        shared or {},
+        aliases or {},
+        folder,
+        body_timeout_s,
+        needs_keys=needs_keys,
+        is_one_machine=is_one_machine,
+    )
     for name, content in found:
         unfinished = folder / f"{name}.new"
         unfinished.write_text(content, encoding="utf-8", newline="")
@@ -232,7 +243,7 @@ def main() -> None:
     try:
         settings = Settings.read()
         models = settings.models()
-        manifests = [model.manifest() for model in models]
+        manifests, aliases = [model.manifest() for model in models], names_by_alias(models)
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")
     body_timeout_s = Timeouts.of(settings.limits).body
@@ -248,6 +259,7 @@ def main() -> None:
         folder,
         body_timeout_s,
         shared=shared,
+        aliases=aliases,
         needs_keys=settings.needs_keys,
         is_one_machine=is_one_machine,
     )

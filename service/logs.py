@@ -132,6 +132,23 @@ def _as_text(*, in_colours: bool) -> list[structlog.typing.Processor]:
     return [structlog.dev.ConsoleRenderer(colors=in_colours, exception_formatter=_write_traceback)]
 
 
+def open_streams() -> None:
+    """Open /dev/null in the place of stdin, stdout and stderr where they are closed.
+
+    Other files would get their numbers, and Ray does not start without a stderr.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # at the lowest free number, which is this one
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_RDWR), mode)  # as another file may be at its number by now
+            for each in (name, f"__{name}__"):
+                setattr(sys, each, stream)
+
+
 def own_stderr() -> Path | None:
     """Return where other processes find this one's stderr; all append to it, if it is a file.
 

@@ -15,7 +15,8 @@ from service.schedule import DAYS, Day
 from service.settings_errors import SettingsError, parse_yaml, problems
 
 RAY_PART = 1e-4  # of a device or a CPU, in which Ray counts
-Alias = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]  # letters, digits and signs of ASCII
+ALIAS_PATTERN = r"^[A-Za-z0-9][!-~]{0,199}$"  # what HAProxy's maps can have
+Alias = Annotated[str, Field(pattern=ALIAS_PATTERN)]
 SLOTS_SHARE = 0.75  # of its slots, in use, that a replica bears unless the file says otherwise
 _CLOCK = r"^([01]\d|2[0-3]):[0-5]\d$"
 

@@ -5,6 +5,8 @@ On a cluster, pods get the same but for what is said below to be for a single ma
 
 from __future__ import annotations
 
+import codecs
+import locale
 import logging
 import os
 import secrets
@@ -15,6 +17,7 @@ from pathlib import Path
 from service.addresses import authority
 from service.ports import Ports, bind_error
 from service.settings import Settings, variable
+from service.settings_errors import SettingsError
 from service.startup import open_files
 from service.timeouts import Timeouts
 
@@ -79,6 +82,24 @@ SINGLE_MACHINE = {
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
     "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "1",
 }
+
+
+def start_in_utf8() -> None:
+    """Start this process anew, under its number, where files are not written in UTF-8; raises `SettingsError`.
+
+    Ray writes HAProxy's configuration in the locale's encoding, and there is an arrow in it.
+    """
+    was_asked_for = variable("PYTHONUTF8") == "1"
+    os.environ["PYTHONUTF8"] = "1"  # also for Ray's processes, which would not have `-X utf8`
+    encoding = locale.getpreferredencoding(False)  # getencoding() tells the locale's in spite of PYTHONUTF8
+    if codecs.lookup(encoding).name == "utf-8":
+        return
+    if was_asked_for:
+        raise SettingsError(
+            f"files are written in {encoding} here, and Ray needs UTF-8; set PYTHONUTF8=1, and start Python without "
+            "-E, -I and -X utf8=0, which overrule it"
+        )
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same once more
 
 
 def haproxy(binary: str, python: str = sys.executable) -> dict[str, str]:

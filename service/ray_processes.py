@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._common.utils import get_default_system_temp_dir
 from ray._private import node as ray_node
 from ray._private import ray_constants, utils, worker
 from ray._private.node import Node
 
+from service.settings import variable
+from service.settings_errors import SettingsError
 from service.signals import UntilReady
-from service.startup import SHORT_PLACE
+from service.startup import SHORT_PLACE, temporary_place
 
 # Requests and answers of the gateway pass through it; Ray would take a third of the memory.
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -86,14 +87,22 @@ def start_ray(metrics_port: int | None, signals: UntilReady) -> None:
 def ray_folder() -> Path:
     """Return where Ray is to put its files: in a folder of this user's alone, as Ray lets all write into its own.
 
-    It is made if it is not there. Where Ray's usual place is too long for sockets, or not in ASCII, it is elsewhere.
+    It is made if it is not there. Where the usual place is too long for sockets, or not in ASCII, it is elsewhere.
+    Raises `SettingsError`.
     """
     name = f"trifold-{os.getuid()}"
-    own = Path(get_default_system_temp_dir(), name)
+    own = Path(variable("RAY_TMPDIR") or temporary_place(), name)
+    if not own.is_absolute():
+        raise SettingsError(f"RAY_TMPDIR: {own.parent} must be an absolute path")
     if len(str(own)) > LONGEST_PLACE or not str(own).isascii():
         own = Path(SHORT_PLACE, name)
-    with suppress(FileExistsError):
-        own.mkdir(mode=0o700)
+    try:
+        with suppress(FileExistsError):
+            own.mkdir(mode=0o700)
+    except OSError as error:
+        raise SettingsError(
+            f"{own.parent}: no folder can be made there: {error.strerror}; name another place in RAY_TMPDIR or TMPDIR"
+        ) from None
     status = own.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
         own = Path(tempfile.mkdtemp(prefix="trifold-", dir=SHORT_PLACE))  # somebody else was there before

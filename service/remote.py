@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, cast
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar, cast
 
 from grpc import StatusCode
 from grpc.aio import AioRpcError
@@ -26,10 +26,16 @@ from service.status_cache import StatusCache
 from service.tasks.task import ANONYMOUS
 from service.tracing import Carried
 
+Answer = TypeVar("Answer")
+
 CONTROLLER_S = 0.5  # in which it says what is deployed, or nobody waits for it
 HEALTH_S = 2.0  # in which a replica says how it is, or has as many requests as it takes, and the question waits
 GONE = frozenset({StatusCode.CANCELLED, StatusCode.UNAVAILABLE})  # calls whose replica ends, as gRPC has it
+LOOK_S = 2.0  # between looks whether there will be a replica to answer
 ILL = frozenset({"UNHEALTHY", "DEPLOY_FAILED"})  # of what Serve calls the states of deployments
+FAILED = (
+    "failed to start"  # in what Serve tells of such a state, where the replica has not been killed, but begins anew
+)
 
 # Apart from other threads: a controller that does not answer holds this one, and who asks next waits for it or leaves.
 _asking_the_controller = ThreadPoolExecutor(1, "controller")
@@ -65,7 +71,7 @@ class RemoteTask:
         answer = self._handle.predict.remote(self.manifest.name, request, client, _carried())
         try:
             with _remote_errors():
-                return cast("Response", await answer)
+                return cast("Response", await self._unless_it_cannot_start(answer, answer.cancel))
         except asyncio.CancelledError:
             answer.cancel()  # the client has left, so the replica may stop too
             raise
@@ -76,7 +82,11 @@ class RemoteTask:
         events = self._streaming_handle.stream.remote(self.manifest.name, request, client, _carried())
         try:
             with _remote_errors():
-                async for event in cast("AsyncGenerator[AnyEvent, None]", events):
+                some = cast("AsyncGenerator[AnyEvent, None]", events)
+                first = await self._unless_it_cannot_start(anext(some, None), events.cancel)
+                if first is not None:
+                    yield first
+                async for event in some:
                     yield event
         finally:
             events.cancel()
@@ -101,6 +111,26 @@ class RemoteTask:
             return
         health_by_controller(status, self._application)
         self._was_deployed = True
+
+    async def _unless_it_cannot_start(self, answer: Awaitable[Answer], leave: Callable[[], object]) -> Answer:
+        """Return an answer, or leave it and raise `NotReady` where Serve knows that no replica starts to give it.
+
+        The handle waits for one, up to the request's deadline; one that starts is worth waiting for.
+        """
+        task = asyncio.ensure_future(answer)
+        try:
+            while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
+                with suppress(TimeoutError, NotReady):  # where the controller does not answer the handle may know
+                    async with asyncio.timeout(CONTROLLER_S):
+                        status = await self._status.get()
+                    if cannot_start(status, self._application):
+                        break
+            else:
+                return task.result()
+        finally:
+            task.cancel()
+        leave()
+        raise NotReady("the model's replica cannot start; the service's log says why")
 
     async def _ask_health(self) -> ModelHealth:
         answer = self._handle.health.remote(self.manifest.name)
@@ -180,6 +210,16 @@ async def _ask_the_controller() -> ServeStatus:
         return await asyncio.get_running_loop().run_in_executor(_asking_the_controller, serve.status)
     except (RayActorError, RayServeException):
         raise NotReady("Ray Serve's controller does not answer; try again") from None
+
+
+def cannot_start(status: ServeStatus, application: str) -> bool:
+    """Tell whether a model has no replica, and the last one that was begun has failed."""
+    try:
+        deployment = status.applications[application].deployments[REPLICA]
+    except KeyError:
+        return False
+    replicas = cast("dict[str, int]", deployment.replica_states)
+    return deployment.status in ILL and not replicas.get("RUNNING") and FAILED in deployment.message
 
 
 def health_by_controller(status: ServeStatus, application: str) -> ModelHealth:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from model.package import PackageError
 from service.logs import configure_logs
 from service.models_file import ModelSettings
+from service.pacing import paced
 from service.replica_groups import names_by_alias
 from service.settings import Settings
 from service.settings_errors import SettingsError
@@ -54,7 +55,7 @@ class Replica:
         application, started = serve.get_replica_context().app_name, time.monotonic()
         loads = [partial(load_task, model, self._settings.limits, self._metrics, application) for model in models]
         self._tasks: list[LocalTask | ReopenedTask]
-        with _told():
+        with paced(self._settings.run_dir, application), _told():
             self._tasks = [loads[0]()] if len(loads) == 1 else [ReopenedTask(load) for load in loads]
             self._aliases = names_by_alias(models)
         self._by_name = {task.manifest.name: task for task in self._tasks}

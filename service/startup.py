@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import resource
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 from model.package import Manifest
 from model.package.manifest import major_and_minor
 from service.addresses import authority
+from service.engine.machine import CGROUPS, OWN_CGROUPS, _limit, _upwards
 from service.keys import configured_keys
 from service.models_file import RAY_PART, ModelSettings
 from service.ports import Ports, bind_error
@@ -30,7 +32,9 @@ logger = logging.getLogger("trifold")
 
 SHORT_PLACE = "/tmp"  # noqa: S108  # of folders for sockets, whose names are bounded; nobody else may enter them
 FEWEST_FILES = 1024  # open ones, with which Ray and an HAProxy of few connections were tried
+FEWEST_PROCESSES = 512  # and threads: with one model on two cores some 300 were counted
 FEWEST_BYTES = 64 * 2**20  # of logs, sockets and HAProxy's files, until Ray has started
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Ray has its objects on Linux
 PORTS = ("port", "metrics_port", "ray_metrics_port")  # that the settings name; 0 is none, or any
 
 
@@ -61,6 +65,13 @@ def check_process() -> None:
         raise SettingsError(
             f"a process may open {files} files here, and Ray needs {FEWEST_FILES}; raise it (ulimit -Hn, LimitNOFILE)"
         )
+    if (processes := most_processes()) < FEWEST_PROCESSES:
+        raise SettingsError(
+            f"there may be {processes} processes and threads here, and Ray needs {FEWEST_PROCESSES}; raise it "
+            "(ulimit -u, TasksMax, --pids-limit)"
+        )
+    if sys.platform == "linux" and not SHARED_MEMORY.is_dir():
+        raise SettingsError(f"there is no {SHARED_MEMORY}; mount a tmpfs there")
     for folder in {temporary_place(), SHORT_PLACE}:
         if (free := shutil.disk_usage(folder).free) < FEWEST_BYTES:
             raise SettingsError(
@@ -81,6 +92,16 @@ def open_files() -> int:
     """Return how many files a process may open at most, as the system has it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if most == resource.RLIM_INFINITY else most
+
+
+def most_processes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return how many processes and threads there may be at most: of this user, unless it is root, or the container."""
+    files = [*_upwards(cgroups, own, "", "pids.max"), *_upwards(cgroups / "pids", own, "pids", "pids.max")]
+    limits = [*filter(None, map(_limit, files))]
+    of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if os.getuid() and of_user != resource.RLIM_INFINITY:
+        limits.append(of_user)
+    return min(limits, default=sys.maxsize)
 
 
 def check_metrics_dir(settings: Settings) -> None:

@@ -28,6 +28,8 @@ EXTRAS = {
     "obstore": "stores",
 }
 
+NO_PLACE = {errno.ENOSPC, errno.EACCES, errno.EROFS}  # what another folder helps against
+
 app = typer.Typer(
     name="trifold",
     no_args_is_help=True,
@@ -79,8 +81,8 @@ def main() -> None:
     except ERRORS as error:
         sys.exit(f"trifold: {error}")
     except OSError as error:  # a full disk, a folder that may not be written to
-        full = " (packages are written to --out, or kept in TRIFOLD_CACHE_DIR)" if error.errno == errno.ENOSPC else ""
-        sys.exit(f"trifold: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}{full}")
+        hint = " (packages are written to --out, or kept in TRIFOLD_CACHE_DIR)" if error.errno in NO_PLACE else ""
+        sys.exit(f"trifold: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}{hint}")
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

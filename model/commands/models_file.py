@@ -10,6 +10,7 @@ The names are made packages, and the service gets a file that lists only those.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures.process import BrokenProcessPool
@@ -25,7 +26,7 @@ from model.hub.packages import ImportOptions, Packages
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
 from model.processes import pool_of
-from service.models_file import FIELDS, ModelSettings
+from service.models_file import ALIAS_PATTERN, FIELDS, ModelSettings
 from service.settings_errors import SettingsError, parse_yaml, problems
 
 Find = Callable[[str, ImportOptions], Path]
@@ -60,15 +61,16 @@ class _NamedModel(BaseModel):
     def served(self, package: Path, taken: Set[str]) -> dict[str, Any]:
         """Return the entry with its package, and a name that is not taken, unless it has one of its own.
 
-        Clients may also name the model as the hub does, unless another one is called so.
+        Clients may also name the model as the hub does, unless that is taken, too.
         """
         source = parse_name(self.model)
         extra, name = self.model_extra or {}, self.name
         if name is None and not (isinstance(source, Path) and (source / FILE_NAME).is_file()):
             name = served_name(source, taken)
         named: dict[str, Any] = {"name": name} if name else {}
-        if isinstance(source, HubName) and "aliases" not in extra and source.id not in {*taken, name}:
-            named["aliases"] = [source.id]
+        aliases, at_hub = extra.get("aliases", []), source.id if isinstance(source, HubName) else ""
+        if isinstance(aliases, list) and at_hub not in {*taken, name} and re.match(ALIAS_PATTERN, at_hub):
+            named["aliases"] = [*aliases, at_hub]
         return {**extra, "package": str(package.resolve()), **named}
 
 
@@ -117,16 +119,23 @@ def with_packages(
     named = [(entry.model, entry.options) for entry in checked if isinstance(entry, _NamedModel)]
     if len(named) > 1:  # else gigabytes may be downloaded before a slip in the last name is noticed
         check(named)
-    taken = set(known)
+    taken = {*known, *(alias for entry in entries for alias in _aliases(entry))}
+    plain = {entry.model for entry in checked if isinstance(entry, _NamedModel)}  # of which none is a revision's name
     resolved = []
     for entry in checked:
-        made = entry.served(find(entry.model, entry.options), taken) if isinstance(entry, _NamedModel) else entry
-        if made.get("name"):
-            taken.add(made["name"])
-        if isinstance(made.get("aliases"), list):
-            taken.update(map(str, made["aliases"]))
+        if isinstance(entry, _NamedModel):
+            others = {*taken, *(plain - {entry.model})}
+            made = entry.served(find(entry.model, entry.options), others)
+        else:
+            made = entry
+        taken.update(filter(None, [made.get("name"), *_aliases(made)]))
         resolved.append(made)
     return resolved
+
+
+def _aliases(entry: Any) -> list[str]:
+    aliases = entry.get("aliases")
+    return [str(alias) for alias in aliases] if isinstance(aliases, list) else []
 
 
 def _name_of_package(entry: Any) -> str | None:

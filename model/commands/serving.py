@@ -106,7 +106,7 @@ def _refuse_for_names(options: Mapping[str, bool]) -> None:
 
 
 def _write(models: Sequence[Any], file: Path) -> None:
-    file.write_text(yaml.safe_dump({"models": list(models)}, allow_unicode=True))
+    file.write_text(yaml.safe_dump({"models": list(models)}, allow_unicode=True), encoding="utf-8")
 
 
 def _settings(options: Sequence[str]) -> dict[str, Any]:

@@ -135,8 +135,9 @@ class CachedCrossAttention:
     once more, and puts it where it already is; rows bring one new token each.
     """
 
+    # Of the target's tokens, both: nobody asks where a token of a source stands, which has no windows and no distances.
     query_positions: Value  # (B, T)
-    key_positions: Value  # (S,)
+    key_positions: Value  # (B, T)
     last_positions: Value  # (B,) int32: of the source's last token
     total_length: Value  # () int32: the longest source
     source: list[Pair]  # of each layer, (B, K, S, D)

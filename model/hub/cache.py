@@ -7,6 +7,7 @@ finds it. Nothing in it is ever changed, and whoever needs the space may delete 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
+from model.hub.errors import HubError
 from model.hub.names import HubName
 from model.locks import alone
 from model.package import Manifest, PackageError
@@ -26,20 +28,29 @@ VARIABLE = "TRIFOLD_CACHE_DIR"
 # Whose change makes another package of the same checkpoint.
 EXPORTER = ("checked.py", "config.py", "card.py", "architectures", "checkpoints", "export", "layers", "package")
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class PackageCache:
     """A folder of packages, and of what branches and tags meant when they were last looked up."""
 
-    folder: Path
+    given: Path | None = None  # none: the user's
 
-    @classmethod
-    def of_user(cls) -> PackageCache:
-        """Return the user's: `$TRIFOLD_CACHE_DIR`, or trifold in `$XDG_CACHE_HOME` or ~/.cache."""
-        given = os.environ.get(VARIABLE)
-        if given:
-            return cls(Path(given).expanduser())
-        return cls(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "trifold")
+    @property
+    def folder(self) -> Path:
+        """The folder: what is given, `$TRIFOLD_CACHE_DIR`, or trifold in `$XDG_CACHE_HOME` or ~/.cache.
+
+        Raises `HubError` where there is no home, which whoever needs no cache never learns.
+        """
+        if self.given is not None:
+            return self.given
+        named = os.environ.get(VARIABLE)
+        place = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "trifold"
+        try:
+            return place.expanduser()
+        except RuntimeError:  # a user who has no home
+            raise HubError(f"there is no home folder; set {VARIABLE}") from None
 
     def get(self, key: str) -> Path | None:
         """Return the folder of a package that is there and whole."""
@@ -80,17 +91,27 @@ class PackageCache:
                     shutil.rmtree(partial, ignore_errors=True)
 
     def remember(self, name: HubName, commit: str, base: str | None = None) -> None:
-        """Note what a branch or tag means today; of an adapter on a given base, what both do."""
+        """Note what a branch or tag means today; of an adapter on a given base, what both do.
+
+        Where nothing can be written, that is only logged: a package that is there can be served without a note.
+        """
+        if self.remembered(name, base) == commit:
+            return
         place = self._note(name, base)
-        place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_name(f"{place.name}.{uuid4().hex}")  # ids of processes are of one container
-        partial.write_text(commit)
-        partial.rename(place)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(commit, encoding="utf-8")
+            partial.rename(place)
+        except OSError as error:
+            logger.warning(
+                "%s: its revision cannot be noted, by which its package is found without a network: %s", name, error
+            )
 
     def remembered(self, name: HubName, base: str | None = None) -> str | None:
         """Return what a branch or tag meant when it was last looked up, and an adapter's commit with its base's."""
         try:
-            return self._note(name, base).read_text()
+            return self._note(name, base).read_text(encoding="utf-8")
         except OSError:
             return name.revision if name.is_commit else None
 

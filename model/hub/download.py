@@ -6,6 +6,7 @@ taken up again where it broke; files that came whole are kept, so the next start
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import re
@@ -140,6 +141,8 @@ class Hub:
         return {str(kind): count for kind, count in found.parameter_count.items()}
 
     def _fetch(self, name: HubName, revision: str, files: Sequence[str], bar: type[tqdm[Any]] | None = None) -> Path:
+        if self.folder is None and constants.HF_HUB_CACHE.startswith("~"):  # as it stays for a user who has no home
+            raise HubUnreachable(f"{name}: there is no home folder for what is downloaded; set HF_HOME")
         with self._errors(name):
             folder = Path(
                 snapshot_download(
@@ -185,6 +188,11 @@ class Hub:
             kind = HubUnreachable if isinstance(error, httpx2.TransportError) else HubError
             raise kind(f"{name}: the download was interrupted ({error}); start again, what came is kept") from None
         except (OSError, RuntimeError) as error:  # a full disk, another size than announced; hf_xet raises the latter
+            if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EROFS}:
+                raise HubUnreachable(
+                    f"{name}: what is downloaded cannot be kept: {first_line(error)}; set HF_HOME to a folder that can "
+                    "be written to"
+                ) from None
             raise HubError(f"{name}: the download failed: {first_line(error)}; start again") from None
 
     def _unreachable(self, name: HubName, error: Exception) -> str:
@@ -209,16 +217,21 @@ class Hub:
 def check_hashes(folder: Path, names: Iterable[str]) -> None:
     """Compare files of a snapshot with their hashes, by which the hub's cache names them; raises `HubError`.
 
-    A file that differs is removed, so that the next start downloads it again.
+    A file that differs is removed, if it can be, so that the next start downloads it again.
     """
     for path in (folder / name for name in names):
         if not path.is_symlink():  # a cache on a disk without links has no names to compare with
             continue
         blob = path.parent / path.readlink()
         if path.is_file() and not _is_named_by_its_hash(blob):
-            path.unlink()
-            blob.unlink()
-            raise HubError(f"{path}: its content differs from its hash on the hub; it was removed, so start again")
+            advice = "it was removed, so start again"
+            try:
+                path.unlink()
+                blob.unlink()
+            except OSError as error:
+                file = blob.parent.resolve() / blob.name
+                advice = f"it cannot be removed ({error.strerror}): remove {file}, and start again"
+            raise HubError(f"{path}: its content differs from its hash on the hub; {advice}")
 
 
 def _is_named_by_its_hash(blob: Path) -> bool:

@@ -8,4 +8,4 @@ class HubError(Exception):
 
 
 class HubUnreachable(HubError):
-    """The hub does not answer, or must not be asked; what has been downloaded before may still do."""
+    """The hub does not answer, must not be asked, or there is no place for its files; those of before may still do."""

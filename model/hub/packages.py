@@ -50,7 +50,7 @@ class Packages:
     """Packages by name; `report` tells people what takes long."""
 
     hub: Hub = field(default_factory=Hub)
-    cache: PackageCache = field(default_factory=PackageCache.of_user)
+    cache: PackageCache = field(default_factory=PackageCache)
     report: Callable[[str], None] = _to_stderr
 
     def find(self, name: str, options: ImportOptions) -> Path:
@@ -68,10 +68,12 @@ class Packages:
         try:
             with self._opened(source, options) as checkpoint:
                 return self._find(source, checkpoint, options)
-        except HubUnreachable:
+        except HubUnreachable as error:
             found = self._remembered(source, options) if isinstance(source, HubName) else None
             if found is None:
                 raise
+            if not self.hub.is_offline:  # else it is as it was asked for
+                logger.warning("%s; the package of what was looked up last is taken", error)
             return found
 
     def check(self, name: str, options: ImportOptions) -> None:

@@ -13,7 +13,7 @@ from model.layers.positions import make_positions
 
 
 class Embeddings(nn.Module):
-    """Sum of word, position and (in BERT) segment embeddings, then optional norm, linear map and dropout.
+    """Sum of word, position and (in BERT) segment embeddings, then optional norm, dropout and linear map.
 
     `words` shares another's word embedding; positions and norm are always its own.
     """

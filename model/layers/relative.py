@@ -78,7 +78,10 @@ class LinearBias(nn.Module):
 
 
 def log_bucket_of(distance: Tensor, num_buckets: int, max_distance: int) -> Tensor:
-    """Return the signed buckets of distances query − key, less than num_buckets in size (DeBERTa-v3's)."""
+    """Return the signed buckets of distances query − key (DeBERTa-v3's).
+
+    They reach num_buckets and more from max_distance on; who looks something up by them bounds them.
+    """
     middle = num_buckets // 2
     away = distance.abs().clamp(min=1)
     # In the order, and with the roundings, of its authors: at the longest distance another rounding is another bucket.

@@ -339,8 +339,11 @@ class Manifest(Part):
                 raise PackageError(f"{folder / file}: {error.strerror}") from None
             if found != expected:
                 raise PackageError(f"{folder}: {file} differs from the sha256 in the manifest; export or copy it again")
-        others = {path.name for path in folder.iterdir() if path.is_file()} - self.sha256.keys()
-        for file in sorted(filter(self.may_be_read, others)):
+        try:
+            there = {path.name for path in folder.iterdir() if path.is_file()}
+        except OSError as error:
+            raise PackageError(f"{folder}: {error.strerror}") from None
+        for file in sorted(filter(self.may_be_read, there - self.sha256.keys())):
             raise PackageError(f"{folder}: sha256 in the manifest lacks {file}, which a graph may read")
 
     def check_runtime(self, folder: Path, installed: str) -> None:

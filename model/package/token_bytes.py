@@ -34,9 +34,10 @@ def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
         raise NoBytes("its tokens are joined by spaces")
     write, drops_space = _reading(_parts(json.loads(tokenizer.decoder.__getstate__())))
     special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
-    texts: list[bytes | None] = [None] * tokenizer.get_vocab_size()
-    for token, token_id in tokenizer.get_vocab().items():
-        if token_id not in special and token_id < len(texts):
+    vocabulary = tokenizer.get_vocab()
+    texts: list[bytes | None] = [None] * (1 + max(vocabulary.values(), default=-1))  # some ids are no token's
+    for token, token_id in vocabulary.items():
+        if token_id not in special:
             texts[token_id] = write(token) or None
     return TokenBytes(texts, drops_space)
 

@@ -150,10 +150,15 @@ class PackageTokenizer:
         """How many characters stand around the two texts of each pair, and are read with them."""
         return 0 if self._pair_text is None else self._pair_text.fixed_characters
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self._tokenizer.get_vocab_size()
+        """How far its token ids go: one more than the highest, for some vocabularies leave ids out."""
+        return 1 + max(self._tokenizer.get_vocab().values(), default=-1)
+
+    @cached_property
+    def unused_ids(self) -> list[int]:
+        """The ids below `vocab_size` that are no token's."""
+        return sorted(set(range(self.vocab_size)).difference(self._tokenizer.get_vocab().values()))
 
     def id_of(self, token: str) -> int:
         """Return a token's id; raises `KeyError` for a token that the vocabulary lacks."""

@@ -116,10 +116,11 @@ class Batcher:
     async def run(self, permit: Permit, inputs: Sequence[OneShotInput], cost: int | None = None) -> list[Array]:
         """Return the answer to each of a request's inputs, as the model gives it.
 
-        An answer is logits (num_labels,); a vector (d_model,), or (vocab_size,) if it is sparse; where tokens have
-        labels, logits (T, num_labels); where words are missing, logits (P, vocab_size). T and P are those of the
-        batch's largest input: what is behind an input's own is padding. `cost` is that of the whole request, if these
-        are a part of it, and decides whether it runs in the short or the long lane; None: the sum of the inputs' costs.
+        An answer is logits (num_labels,); a vector, as wide as the head makes it, or (vocab_size,) if it is sparse;
+        where tokens have labels, logits (T, num_labels); where words are missing, logits (P, vocab_size). T and P are
+        those of the batch's largest input: what is behind an input's own is padding. `cost` is that of the whole
+        request, if these are a part of it, and decides whether it runs in the short or the long lane; None: the sum of
+        the inputs' costs.
         Raises `EngineFailed` when the graph fails on one of them, and `EngineClosed` when all fail. Inputs of a caller
         that is cancelled are skipped.
         """

@@ -9,13 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from model.package.generation import EarlyStopping
 from service.engine.constraints import FREE, Constraints
 
 # Behind the beam_size likeliest candidates a grammar is asked of so many times beam_size more, as asking takes long;
 # without a grammar as many beams live on by then as may.
 MAX_LOOKED_AT = 2
 
-EarlyStopping = bool | Literal["never"]
 Completes = Callable[[int, int], bool]  # of a row and a token behind it
 # Of a beam's tokens and one behind them: what the two show up to a stop text, if it is complete with the token.
 EndsText = Callable[[list[int], int], Hashable | None]

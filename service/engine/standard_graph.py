@@ -28,7 +28,8 @@ class NotStandard(ValueError):
 def standard_graph(path: Path) -> bytes:
     """Read an encoder's graph, and write it with standard operators; weights that lie beside it stay there.
 
-    Raises `NotStandard`, naming the operator, for what has no such form: attention to a past, weights in blocks.
+    Raises `NotStandard`, naming the operator, for what has no such form: attention to a past, weights in blocks. Heads
+    that turn in part only (`rotary_dim`) are written as if they turned whole, and no runtime takes that graph.
     """
     return _Rewrite(onnx.load(path, load_external_data=False)).written()
 

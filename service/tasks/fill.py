@@ -43,6 +43,9 @@ class Fill:
         assert encoder.manifest.special_ids.mask is not None, "bug: the manifest says that fill has one"
         self._id = encoder.manifest.special_ids.mask
         self._word = encoder.tokenizer.token_of(self._id)
+        # Models may have rows for ids that are no token's.
+        known = min(encoder.tokenizer.vocab_size, self._manifest.vocab_size)
+        self._tokens = np.setdiff1d(np.arange(known), encoder.tokenizer.unused_ids)
         self._special = {token for token, is_special in encoder.tokenizer.added_tokens().values() if is_special}
         self._written = re.compile("|".join(map(re.escape, {GENERIC, self._word})))
 
@@ -132,10 +135,10 @@ class Fill:
         return [self._of_one(row, wanted) for row in logits]
 
     def _of_one(self, logits: Array, wanted: Wanted) -> list[Candidate]:
-        known = min(len(logits), self._encoder.tokenizer.vocab_size)  # models may have rows for tokens that are none
-        count, ids = min(wanted.count, known), wanted.among
-        if ids is None:
-            ids = np.argpartition(-logits[:known], count - 1)[:count]
+        ids = self._tokens if wanted.among is None else wanted.among
+        count = min(wanted.count, len(ids))
+        if wanted.among is None:
+            ids = ids[np.argpartition(-logits[ids], count - 1)[:count]]
         ids = ids[np.lexsort((ids, -logits[ids]))][:count]
         scores = softmax(logits)[ids]
         tokenizer = self._encoder.tokenizer

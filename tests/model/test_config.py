@@ -94,11 +94,15 @@ def test_a_wrong_field_of_a_group_is_named_with_its_group(group: Any, fields: di
                 "attention": AttentionConfig(8, qk_norm=True, relative=RelativeConfig("disentangled")),
                 "head": HeadConfig("embed"),
             },
-            "relative.kind is 'disentangled'; it must be bucketed where positions turn or queries are normalised",
+            "relative.kind is 'disentangled'; it must be bucketed or linear where positions turn or queries are",
         ),
         (
             {"d_model": 2, "attention": AttentionConfig(1), "positions": PositionsConfig("sinusoidal-fairseq")},
             "d_model is 2; it must be more than 2",
+        ),
+        (
+            {"architecture": "encoder", "num_decoder_layers": 0, "head": HeadConfig("answer")},
+            "head.num_labels is 0; it must be 2 in a head of kind answer",
         ),
         ({"head": HeadConfig("classify")}, "head.num_labels is 0; it must be at least 1"),
         (

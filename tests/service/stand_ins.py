@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
 from ray.serve.config import HTTPOptions
 
@@ -24,6 +25,7 @@ from model.package import Manifest
 from service.ray_environment import BUFFER_BYTES, HAPROXY_WRAPPER, haproxy_binary
 from service.settings import BUNDLED_MODELS
 
+ALIAS = "org/Sentiment-8M"  # of sentiment
 GATEWAY, SHARED = "gateway", "shared"  # SHARED: a replica of several models
 PROXY = "proxy"  # of Ray, to which it sends what has no replica
 BINARY = haproxy_binary()
@@ -34,9 +36,14 @@ MODELS = ["fashion", "sentiment", "topics", "stories"]  # no translator
 
 def write_models_file(path: Path, names: list[str], shared: Sequence[str] = ()) -> Path:
     entries = [
-        f"{{package: {PACKAGES / name}{f', replica_group: {SHARED}' if name in shared else ''}}}" for name in names
+        {
+            "package": str(PACKAGES / name),
+            **({"replica_group": SHARED} if name in shared else {}),
+            **({"aliases": [ALIAS]} if name == "sentiment" else {}),
+        }
+        for name in names
     ]
-    path.write_text("models:\n" + "".join(f"  - {entry}\n" for entry in entries))
+    path.write_text(yaml.safe_dump({"models": entries}))
     return path
 
 

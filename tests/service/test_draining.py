@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -62,3 +63,14 @@ def test_without_a_folder_it_never_comes() -> None:
     with nowhere.request():
         assert not nowhere.has_begun and not nowhere.is_closed
     nowhere.close()
+
+
+def test_a_disk_that_takes_no_file_cuts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_self: Path, **_how: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    main, replica = Draining(tmp_path), Draining(tmp_path)
+    monkeypatch.setattr(Path, "touch", full)
+    with replica.request():
+        assert not main.drain(0, within_s=0.05)
+    assert main.drain(0, within_s=10)

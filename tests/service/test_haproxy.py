@@ -7,7 +7,7 @@ import pytest
 
 from service.ingress import SERVER
 from service.ray_environment import HAPROXY_WRAPPER, listening
-from tests.service.stand_ins import GATEWAY, MODELS, environment, needs_haproxy, write_config, write_models_file
+from tests.service.stand_ins import ALIAS, GATEWAY, MODELS, environment, needs_haproxy, write_config, write_models_file
 
 
 def try_config(config: Path, models_file: Path, *, is_one_machine: bool = True) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,8 @@ def test_on_a_cluster_the_rules_follow_the_models_file_and_else_they_stay(tmp_pa
         assert f"map_str({tmp_path}/trifold/models.map)" in written
         assert written.index("\ndefaults") < written.index("option srvtcpka") < written.index("\nfrontend")
         assert all(line.endswith(f" {SERVER}") for line in written.splitlines() if line.lstrip().startswith("server "))
-        assert (tmp_path / "trifold" / "models.map").read_text().split() == [name for name in served for _ in "12"]
+        known = (tmp_path / "trifold" / "models.map").read_text().split()
+        assert known == [ALIAS, "sentiment", *(name for name in served for _ in "12")]
 
 
 @needs_haproxy

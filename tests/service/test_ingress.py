@@ -17,6 +17,7 @@ from service.ray_environment import BUFFER_BYTES
 from service.routing import ROUTES, first_fitting
 from service.settings import Settings
 from tests.service.stand_ins import (
+    ALIAS,
     GATEWAY,
     MODELS,
     PROXY,
@@ -34,7 +35,14 @@ from tests.service.stand_ins import (
 
 @needs_haproxy
 @pytest.mark.parametrize("path", ["/classify", "/tokenize", "/classify?pretty=1"])
-@pytest.mark.parametrize("body", ['{"model": "sentiment", "input": "a"}', '{"input": "a", "model":"sentiment"}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model": "sentiment", "input": "a"}',
+        '{"input": "a", "model":"sentiment"}',
+        json.dumps({"model": ALIAS, "input": "a"}),
+    ],
+)
 def test_a_request_goes_straight_to_the_model_that_it_names(ingress: Ingress, path: str, body: str) -> None:
     assert asked(post(ingress, path, body)) == ("sentiment", f"/models/sentiment{path}")
 

@@ -55,6 +55,34 @@ def test_where_others_cannot_open_stderr_it_is_said_and_theirs_stays_where_it_is
         assert "TRIFOLD_LOG_TO names a file" in json.loads(ours.recv(65536))["event"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_children_find_streams_where_this_process_was_started_with_closed_ones(tmp_path: Path) -> None:
+    child = (
+        "import os, sys; from pathlib import Path; "
+        "Path(sys.argv[1]).write_text(' '.join(os.readlink(f'/proc/self/fd/{number}') for number in range(3)))"
+    )
+    first = (
+        "import subprocess, sys; from service.logs import open_streams; open_streams(); "
+        f"subprocess.run([sys.executable, '-c', {child!r}, sys.argv[1]], check=True)"
+    )
+    closed = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh"]
+    subprocess.run([*closed, sys.executable, "-c", first, str(tmp_path / "seen")], cwd=ROOT, check=True)
+
+    assert (tmp_path / "seen").read_text() == "/dev/null /dev/null /dev/null"
+
+
+def test_nothing_is_written_to_a_file_that_has_got_the_number_of_a_closed_stderr(tmp_path: Path) -> None:
+    first = (
+        "import os, sys; from service.logs import open_streams; "
+        "other = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY); "
+        "open_streams(); print(other); sys.stderr.write('said'); sys.stderr.flush()"
+    )
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-c", first, str(tmp_path / "other")]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+
+    assert done.stdout == b"2\n" and (tmp_path / "other").read_bytes() == b""
+
+
 def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     first = f"{IMPORTS}; configure_logs(Path({str(tmp_path / 'pipe')!r})); {SAID}"

@@ -3,6 +3,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -40,6 +42,30 @@ def test_the_keys_file_is_named_by_the_links_that_its_new_content_comes_by(
 
     run(Settings(api_keys_file=Path("now/keys.yaml")), Mock(UntilReady))
     assert told == [tmp_path / "now" / "keys.yaml"]
+
+
+SERVED = """
+import faulthandler, locale, os, sys
+from pathlib import Path
+from service import __main__
+
+def run(*_):
+    faulthandler.enable()  # as Ray does
+    Path(sys.argv[1]).write_text(f"{os.getpid()} {locale.getpreferredencoding(False)}")
+
+__main__.run = run
+__main__.serve()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are always written in UTF-8")
+def test_a_service_starts_without_utf8_and_with_closed_streams(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", sys.executable, "-c", SERVED, str(tmp_path / "told")]
+    in_ascii = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with subprocess.Popen(command, env=os.environ | in_ascii) as process:
+        assert process.wait() == 0
+
+    assert (tmp_path / "told").read_text() == f"{process.pid} utf-8"
 
 
 def test_fractions_of_a_gpu_add_up(sentiment: TinyPackage) -> None:

@@ -50,6 +50,33 @@ print((psutil.Process().memory_info().rss - before) // 2**20)
 """
 
 
+STARTED_IN_UTF8 = """
+import locale, os
+from service.ray_environment import start_in_utf8
+start_in_utf8()
+print(os.getpid(), locale.getpreferredencoding(False), os.environ["PYTHONUTF8"])
+"""
+IN_ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are always written in UTF-8")
+def test_where_files_are_not_written_in_utf8_the_process_starts_anew_under_its_number() -> None:
+    command = [sys.executable, "-c", STARTED_IN_UTF8]
+    with subprocess.Popen(command, env=os.environ | IN_ASCII, stdout=subprocess.PIPE, text=True) as process:
+        told, _ = process.communicate()
+
+    assert told == f"{process.pid} utf-8 1\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files are always written in UTF-8")
+def test_a_process_that_does_not_heed_the_variable_for_utf8_is_refused_and_not_started_for_ever() -> None:
+    command = [sys.executable, "-X", "utf8=0", "-c", STARTED_IN_UTF8]
+    done = subprocess.run(command, env=os.environ | IN_ASCII, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1 and not done.stdout
+    assert "files are written in ANSI_X3.4-1968 here, and Ray needs UTF-8; set PYTHONUTF8=1" in done.stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
 def test_what_a_thread_has_freed_can_be_given_back() -> None:
     held = {

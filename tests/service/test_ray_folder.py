@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from service.ray_processes import KEPT_SESSIONS, LONGEST_PLACE, ray_folder, remove_old_sessions
+from service.settings_errors import SettingsError
 from service.startup import SHORT_PLACE
 
 NAME = f"trifold-{os.getuid()}"
@@ -20,7 +21,8 @@ NAME = f"trifold-{os.getuid()}"
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Ray's usual place, as short as it is elsewhere."""
     with tempfile.TemporaryDirectory(dir=SHORT_PLACE, prefix="t") as folder:
-        monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: folder)
+        monkeypatch.delenv("RAY_TMPDIR", raising=False)
+        monkeypatch.setattr("service.ray_processes.temporary_place", lambda: folder)
         monkeypatch.setattr("service.ray_processes.SHORT_PLACE", folder)
         yield Path(folder)
 
@@ -61,9 +63,39 @@ def test_what_somebody_else_may_have_put_there_is_not_used(place: Path, taken: s
 def test_a_place_that_is_too_long_for_sockets_or_not_in_ascii_is_not_used(
     place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("service.ray_processes.get_default_system_temp_dir", lambda: str(place / name))
+    monkeypatch.setattr("service.ray_processes.temporary_place", lambda: str(place / name))
 
     assert ray_folder() == place / NAME / "ray"
+
+
+def test_a_place_of_rays_own_variable_is_used_or_refused_by_its_name(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "r").mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(place / "r"))
+    assert ray_folder() == place / "r" / NAME / "ray"
+
+    for named, problem in (
+        ("r", "RAY_TMPDIR: r must be an absolute path"),
+        (f"{place}/n", "/n: no folder can be made there: No such file or directory; name another place in RAY_TMPDIR"),
+    ):
+        monkeypatch.setenv("RAY_TMPDIR", named)
+        with pytest.raises(SettingsError, match=problem):
+            ray_folder()
+
+
+@pytest.mark.parametrize("named", ["", "/nowhere"])
+def test_what_tmpdir_names_is_passed_over_where_nothing_can_be_written_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    with tempfile.TemporaryDirectory(dir=SHORT_PLACE, prefix="t") as usable:
+        monkeypatch.setattr(tempfile, "tempdir", None)  # what was found before
+        monkeypatch.setenv("TMPDIR", named)
+        monkeypatch.setenv("TEMP", usable)
+
+        assert ray_folder() == Path(usable, NAME, "ray")
 
 
 def test_old_sessions_are_removed_but_for_the_newest_and_those_that_run(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ async def test_what_a_handle_raises_is_the_clients_error(
         raise raised
 
     handle = Handle()
-    handle.predict = SimpleNamespace(remote=fails)
+    handle.predict = SimpleNamespace(remote=lambda *arguments: asyncio.create_task(fails(*arguments)))
     monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: handle)
     (task,) = remote_tasks([ModelSettings(package=sentiment.folder, name="a")])
     task._was_deployed = True  # so that no controller is asked
@@ -183,3 +183,46 @@ def test_a_model_whose_replicas_fail_is_not_well_though_it_sleeps(status: str) -
     assert health.is_asleep and health.is_progressing == (status == "HEALTHY")
     with pytest.raises(NotReady):
         health_by_controller(known, "b")
+
+
+class WithoutReplica(Handle):
+    """A handle that waits for a replica."""
+
+    def __init__(self) -> None:
+        self.predict = self.stream = SimpleNamespace(remote=lambda *_: Endless())
+
+
+class Endless(Waiting):
+    """An answer, whole or in pieces, that does not come."""
+
+    def __aiter__(self) -> Endless:
+        return self
+
+    async def __anext__(self) -> Any:
+        await self
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "is_told"),
+    [
+        ("UNHEALTHY", "A replica failed to start with exception. Retrying.", True),
+        ("DEPLOY_FAILED", "The deployment failed to start 3 times in a row.", True),
+        ("UNHEALTHY", "A replica's health check failed.", False),  # it was killed, and the next one begins
+        ("UPSCALING", "", False),
+    ],
+)
+async def test_a_replica_that_cannot_start_is_not_waited_for_and_one_that_starts_is(
+    sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch, status: str, message: str, is_told: bool
+) -> None:
+    deployment = SimpleNamespace(status=status, message=message, replica_states={"STARTING": 1})
+    applications = {"a": SimpleNamespace(deployments={REPLICA: deployment})}
+    monkeypatch.setattr("service.remote.LOOK_S", 0.01)
+    monkeypatch.setattr("service.remote.serve.get_deployment_handle", lambda *_, **__: WithoutReplica())
+    monkeypatch.setattr("service.remote.serve.status", lambda: SimpleNamespace(applications=applications))
+    (task,) = remote_tasks([ModelSettings(package=sentiment.folder, name="a")])
+    task._was_deployed = True
+
+    for answer in (task.predict(ClassifyRequest(input="a")), anext(task.stream(ClassifyRequest(input="a")))):
+        with pytest.raises(NotReady if is_told else TimeoutError) as raised:
+            await asyncio.wait_for(answer, 10 if is_told else 0.2)
+        assert not is_told or "cannot start; the service's log says why" in str(raised.value)

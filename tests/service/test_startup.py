@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import builtins
+import os
 import resource
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from service.ports import Ports
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_cpus, check_devices, check_ports, check_process, check_start
+from service.startup import check_cpus, check_devices, check_ports, check_process, check_start, most_processes
 from tests.conftest import MakePackage, TinyPackage, with_manifest
 
 
@@ -145,6 +147,40 @@ def test_a_folder_that_is_gone_few_files_and_a_full_disk_are_told_before_ray_sta
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     with pytest.raises(SettingsError, match="the working folder is gone"):
+        check_process()
+
+
+def test_too_few_processes_are_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.startup.most_processes", lambda: 220)
+
+    with pytest.raises(SettingsError, match=r"220 processes and threads here, and Ray needs 512; raise it \(ulimit -u"):
+        check_process()
+
+
+def test_processes_are_bounded_by_the_container_and_for_others_than_root_by_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def most(uid: int, soft: int, own: str) -> int:
+        monkeypatch.setattr(os, "getuid", lambda: uid)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, 9999))
+        (tmp_path / "own").write_text(own)
+        return most_processes(tmp_path, tmp_path / "own")
+
+    for file, content in (("v2/pids.max", "300"), ("pids/v1/pids.max", "200"), ("free/pids.max", "max")):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(f"{content}\n")
+
+    assert [most(0, 400, own) for own in ("0::/v2\n", "8:pids:/v1\n", "0::/free\n")] == [300, 200, sys.maxsize]
+    assert [most(1000, soft, "0::/v2\n") for soft in (400, 250, resource.RLIM_INFINITY)] == [300, 250, 300]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Ray has its objects elsewhere")
+def test_a_machine_without_shared_memory_is_told_before_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.startup.SHARED_MEMORY", tmp_path / "shm")
+
+    with pytest.raises(SettingsError, match=r"there is no .*/shm; mount a tmpfs there"):
         check_process()
 
 

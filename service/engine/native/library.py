@@ -173,12 +173,12 @@ def _built_unless_refused(place: Path, compilers: Sequence[str], *, waited_since
     """Build the library, unless the process that was waited for could not; raises `NoLibrary`, `OSError`."""
     refused = place.with_name(f"{BUILDING}{place.stem}.refused")
     if waited_since is not None and _is_ours(refused) and refused.stat().st_mtime > waited_since - COARSE_S:
-        raise NoLibrary(refused.read_text())
+        raise NoLibrary(refused.read_text(encoding="utf-8"))
     try:
         return _built(place, compilers)
     except NoLibrary as error:
         with suppress(OSError):
-            refused.write_text(str(error))
+            refused.write_text(str(error), encoding="utf-8")
         raise
 
 
@@ -240,7 +240,13 @@ def compile_library(compiler: str, target: Path, *further: str) -> None:
     sources = sorted(FOLDER.glob("*.cpp"))
     command = ["env", "LC_ALL=C", compiler, *FLAGS, *further, *map(str, sources), "-o", str(target)]  # English messages
     # A session of its own: a compiler has children, which would go on beside what is served.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)  # noqa: S603  # our own words
+    process = subprocess.Popen(  # noqa: S603  # our own words
+        command,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",  # in the names of files there may be anything
+        start_new_session=True,
+    )
     try:
         _, said = process.communicate(timeout=PATIENCE_S)
     except BaseException as error:  # Ctrl-C, too, of which another session hears nothing

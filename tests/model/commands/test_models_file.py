@@ -44,7 +44,7 @@ def test_names_become_packages_and_keep_what_is_for_the_service() -> None:
     assert entries == [
         {"package": "/cache/Org/Chat", "name": "chat", "aliases": ["Org/Chat"], "max_slots": 16},
         {"package": "/cache/org/mt", "name": "en-de", "aliases": ["org/mt"]},
-        {"package": "/cache/org/vectors", "name": "vectors", "aliases": ["ada"]},
+        {"package": "/cache/org/vectors", "name": "vectors", "aliases": ["ada", "org/vectors"]},
         {"package": "/packages/mine", "threads": 2},
     ]
     chat, translator = ("Org/Chat", ImportOptions("int8-blocks")), ("org/mt", ImportOptions(languages=("en", "de")))
@@ -61,6 +61,17 @@ def test_of_two_models_of_one_hub_name_the_first_is_called_so() -> None:
     entries, _ = resolve([{"model": "a/bert"}, {"model": "a/bert@next", "precision": "float32"}, {"model": "gpt2"}])
 
     assert [entry.get("aliases") for entry in entries] == [["a/bert"], None, None]
+
+
+def test_a_hub_name_is_left_to_whom_it_was_given_and_to_the_main_revision() -> None:
+    given, _ = resolve([{"model": "a/bert", "name": "old"}, {"package": "/mine", "aliases": ["a/bert"]}])
+    assert [entry.get("aliases") for entry in given] == [None, ["a/bert"]]
+
+    revisions, _ = resolve([{"model": "a/bert@next"}, {"model": "a/bert"}, {"model": "b/one@v2"}])
+    assert [entry.get("aliases") for entry in revisions] == [None, ["a/bert"], ["b/one"]]
+
+    unfit, _ = resolve([{"model": "_org/bert"}])  # no name for HAProxy's maps
+    assert "aliases" not in unfit[0]
 
 
 def test_of_several_names_all_are_checked_before_any_is_made_a_package(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,8 @@ from model.commands.app import app, main
 from model.hub.names import BUNDLED
 from service import __version__
 from service.keys import hash_of, read_keys
+from service.settings import Settings
+from tests.conftest import TinyPackage
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -137,13 +141,34 @@ def test_models_have_the_names_and_the_service_the_address_that_are_given(monkey
     assert started == [{"port": 8123, "names": ["one", "two"]}]
 
 
-def test_a_full_disk_is_told_with_where_packages_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "/kept/graph")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_place_that_takes_no_files_is_told_with_where_packages_are_kept(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise OSError(number, os.strerror(number), "/kept/graph")
 
-    monkeypatch.setattr("model.commands.app.app", full)
+    monkeypatch.setattr("model.commands.app.app", refused)
     with pytest.raises(SystemExit) as exit_:
         main()
     assert exit_.value.code == (
-        "trifold: /kept/graph: No space left on device (packages are written to --out, or kept in TRIFOLD_CACHE_DIR)"
+        f"trifold: /kept/graph: {os.strerror(number)} (packages are written to --out, or kept in TRIFOLD_CACHE_DIR)"
     )
+
+
+def test_the_service_reads_the_models_file_whatever_the_locale_is(
+    sentiment: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(sentiment.folder, tmp_path / "größe"))
+    served: list[Path] = []
+
+    def start(given: dict[str, Any]) -> None:
+        served.extend(model.package for model in Settings.read(**given).models())
+
+    monkeypatch.setattr("model.commands.serving._start", start)
+    monkeypatch.setattr("model.commands.serving.find_apart", lambda *_: folder)
+    monkeypatch.setattr("io.text_encoding", lambda encoding, _level=2: encoding or "ascii")  # as in LC_ALL=C
+    result = CliRunner().invoke(app, ["serve", str(folder)])
+
+    assert result.exit_code == 0, repr(result.exception)
+    assert served == [folder]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from filelock import FileLock
 
 from model.export.runs import tokens_of
 from model.hub.cache import EXPORTER, PackageCache, exporter_version, key_of
+from model.hub.errors import HubError
 from model.hub.names import BUNDLED, HubName
 from tests.conftest import TinyPackage
 
@@ -152,15 +155,43 @@ def test_it_remembers_what_a_branch_meant(cache: PackageCache) -> None:
     assert cache.remembered(HubName("org/other", "3" * 40)) == "3" * 40
 
 
+def test_a_package_in_a_cache_that_cannot_be_written_to_is_there_all_the_same(
+    cache: PackageCache, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, folder = HubName("org/name"), cache.get_or_make("a", make)
+    cache.remember(name, "1" * 40)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for write in ("mkdir", "open", "rename"):
+        monkeypatch.setattr(os, write, refuse)
+    assert cache.get_or_make("a", never) == folder
+    cache.remember(name, "1" * 40)
+    assert caplog.text == ""
+
+    cache.remember(name, "2" * 40)
+    assert "org/name: its revision cannot be noted" in caplog.text
+    assert cache.remembered(name) == "1" * 40
+
+
+def test_who_has_no_home_is_told_what_to_set(no_home: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HubError, match=r"^there is no home folder; set TRIFOLD_CACHE_DIR$"):
+        PackageCache().get("a")
+
+    monkeypatch.setenv("TRIFOLD_CACHE_DIR", str(tmp_path))
+    assert PackageCache().get("a") is None
+
+
 def test_it_lies_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TRIFOLD_CACHE_DIR", raising=False)
-    assert PackageCache.of_user().folder == tmp_path / "trifold"
+    assert PackageCache().folder == tmp_path / "trifold"
 
     monkeypatch.setenv("TRIFOLD_CACHE_DIR", str(tmp_path / "mine"))
-    assert PackageCache.of_user().folder == tmp_path / "mine"
+    assert PackageCache().folder == tmp_path / "mine"
 
     monkeypatch.delenv("TRIFOLD_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "")  # as if it were not set, by its specification
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert PackageCache.of_user().folder == tmp_path / "home" / ".cache" / "trifold"
+    assert PackageCache().folder == tmp_path / "home" / ".cache" / "trifold"

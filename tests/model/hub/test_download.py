@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 import time
@@ -158,6 +160,24 @@ def test_what_the_hubs_own_downloader_raises_is_a_sentence(
         hub.fetch_weights(BERT, folder, allow_pickle=False)
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_cache_of_the_hub_that_cannot_be_written_to_is_told_with_what_names_another(
+    number: int, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "/.cache/huggingface/hub")
+
+    monkeypatch.setattr("model.hub.download.snapshot_download", refuse)
+    with pytest.raises(HubError, match=r"^tiny/bert: .*'/\.cache/huggingface/hub'; set HF_HOME to a folder that can"):
+        hub.describe(BERT)
+
+
+def test_who_has_no_home_is_told_to_name_a_cache_of_the_hub(no_home: None, hub: Hub, running_hub: LocalHub) -> None:
+    with pytest.raises(HubUnreachable, match=r"^tiny/bert: there is no home folder .*; set HF_HOME$"):
+        replace(hub, folder=None).describe(BERT)
+    assert running_hub.requests == []
+
+
 def test_a_file_of_another_size_than_announced_is_refused(hub: Hub, add_model: AddModel) -> None:
     repository = add_model("tiny/bert")
     repository.content_instead = {WEIGHTS: b"too short"}
@@ -181,6 +201,25 @@ def test_a_file_that_differs_from_its_hash_is_named_and_downloaded_again(
 
     assert (folder / file).read_bytes() == content
     assert len(running_hub.asked_for(file)) == 2
+
+
+def test_a_file_that_differs_from_its_hash_and_cannot_be_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = tmp_path / "blobs" / ("1" * 40)
+    link = tmp_path / "snapshots" / "2" / "config.json"
+    for folder in (blob.parent, link.parent):
+        folder.mkdir(parents=True)
+    blob.write_bytes(b"{}")
+    link.symlink_to(Path("../../blobs") / blob.name)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    told = rf"config\.json: its content differs from its hash .*\(Read-only file system\): remove {blob}, and start"
+    with pytest.raises(HubError, match=told):
+        check_hashes(link.parent, ["config.json"])
 
 
 @pytest.mark.parametrize("start", [b"blob 2\0", b""])

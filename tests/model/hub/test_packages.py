@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -169,6 +170,36 @@ def test_a_package_is_taken_as_it_is(packages: Packages, sentiment: TinyPackage)
         packages.find("stories", ImportOptions(licence="MIT"))
     with pytest.raises(HubError, match="leave samples out"):
         packages.find("stories", ImportOptions(texts=("Once upon a time",)))
+
+
+def test_who_has_no_home_may_have_what_needs_no_cache(
+    no_home: None, sentiment: TinyPackage, checkpoints: Path, tmp_path: Path
+) -> None:
+    assert Packages().find("stories", ImportOptions()).name == "stories"
+    assert Packages().find(str(sentiment.folder), FLOAT32) == sentiment.folder
+    assert Packages().describe(str(checkpoints / "gpt2"))[0] == checkpoints / "gpt2"
+    with pytest.raises(HubError, match="there is neither"):
+        Packages().find(str(tmp_path), FLOAT32)
+
+    with pytest.raises(HubError, match="there is no home folder; set TRIFOLD_CACHE_DIR"):
+        Packages().find(str(checkpoints / "gpt2"), FLOAT32)
+    with pytest.raises(HubError, match=r"^tiny/bert: there is no home folder .*; set HF_HOME$"):
+        Packages().describe("tiny/bert")
+
+
+def test_a_package_that_is_there_is_taken_where_nothing_can_be_downloaded_to(
+    packages: Packages, hub: Hub, add_model: AddModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_model("Tiny/BERT")
+    folder = packages.find("Tiny/BERT", FLOAT32)
+    caplog.clear()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "/hub")
+
+    monkeypatch.setattr("model.hub.download.snapshot_download", refuse)
+    assert packages.find("Tiny/BERT", FLOAT32) == folder
+    assert "set HF_HOME to a folder that can be written to; the package of what was looked up last" in caplog.text
 
 
 def test_a_folder_that_no_model_can_be_named_after_is_refused_before_anything_is_downloaded(

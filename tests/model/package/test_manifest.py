@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
@@ -92,6 +94,14 @@ def test_weights_beside_a_graph_have_to_be_listed(folder: Path, name: str) -> No
     (folder / name).write_bytes(b"weights")
 
     with pytest.raises(PackageError, match=f"sha256 in the manifest lacks {name}"):
+        Manifest.load(folder)
+
+
+def test_a_folder_that_may_not_be_listed_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another user's of mode 711 may not."""
+    monkeypatch.setattr(Path, "iterdir", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+
+    with pytest.raises(PackageError, match=f"{folder}: Permission denied"):
         Manifest.load(folder)
 
 

@@ -74,3 +74,10 @@ def test_tokenizers_whose_tokens_do_not_stand_alone_are_refused() -> None:
         token_bytes(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     with pytest.raises(NoBytes, match="strips"):
         token_bytes(spelt(PIECES, decoders.Sequence([decoders.ByteLevel(), decoders.Strip("x", 1, 0)])))
+
+
+def test_ids_that_are_no_tokens_write_nothing() -> None:
+    tokenizer = Tokenizer(models.BPE({"<unk>": 0, "a": 1, "d": 4}, [], unk_token="<unk>"))
+    tokenizer.decoder = decoders.ByteLevel()
+
+    assert token_bytes(tokenizer).texts == [b"<unk>", b"a", None, None, b"d"]

@@ -194,3 +194,10 @@ def test_the_tokenizer_frames_a_plain_text_as_any_other(words: PackageTokenizer)
     assert framed.ids[:1] + framed.ids[-1:] == words.encode("a").ids[::2]
     assert framed.ids[1:-1] == words.encode_plainly("a [SEP] b")
     assert framed.special == [True, *[False] * (len(framed.ids) - 2), True]
+
+
+def test_a_vocabulary_may_leave_ids_out() -> None:
+    tokenizer = PackageTokenizer(Tokenizer(models.WordLevel({"a": 0, "b": 1, "d": 4}, unk_token="a")))
+
+    assert tokenizer.vocab_size == 5
+    assert tokenizer.unused_ids == [2, 3]

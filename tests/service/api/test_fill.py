@@ -140,3 +140,25 @@ async def test_bad_requests_name_the_field_and_the_limit(
 
     assert response.status_code == status, response.text
     assert response.json()["error"]["param"].partition(".")[0] in body and words in response.json()["error"]["message"]
+
+
+async def test_ids_that_are_no_tokens_are_never_guessed(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    package = with_manifest(make_package("encoder"), tmp_path / "gapped")
+    content = json.loads((package / TOKENIZER_FILE).read_text())
+    vocabulary = content["model"]["vocab"]
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    gone = [vocabulary.pop(token) for token in tokens[40:50]]
+    text = json.dumps(content)
+    (package / TOKENIZER_FILE).write_text(text)
+    manifest = json.loads((package / "manifest.json").read_text())
+    manifest["sha256"][TOKENIZER_FILE] = hashlib.sha256(text.encode()).hexdigest()
+    (package / "manifest.json").write_text(json.dumps(manifest))
+    async with open_client(package) as client:
+        ((mask,),) = (await post(client, "/fill", input="The [MASK].", top_k=100))["results"]
+        last = await post(client, "/detokenize", ids=[len(tokens) - 1], skip_special_tokens=False)
+
+    ids = {each["id"] for each in mask["candidates"]}
+    assert len(ids) == 100 and ids.isdisjoint(gone)
+    assert last["results"] == [tokens[-1].removeprefix("##")]

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from service.engine.beam_search import BeamParams, BeamSearch, Candidates, EarlyStopping, _largest
+from model.package.generation import EarlyStopping
+from service.engine.beam_search import BeamParams, BeamSearch, Candidates, _largest
 from service.engine.constraints import Constraints
 
 END, OTHER = 2, 7

@@ -246,6 +246,24 @@ def test_what_a_compiler_says_is_told_and_nothing_is_left_behind(
     assert [path.suffix for path in (elsewhere / "__pycache__").iterdir()] == [".refused"]
 
 
+@pytest.mark.parametrize(
+    ("said", "told"), [("größe.cpp".encode(), "größe.cpp"), (b"gr\xf6\xdfe.cpp", "gr\ufffd\ufffde.cpp")]
+)
+def test_what_a_compiler_says_is_kept_whatever_the_locale_is(
+    said: bytes, told: str, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_bytes(b"#!/bin/sh\necho '" + said + b": error: all is wrong' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(library, "COMPILERS", (str(compiler),))
+    monkeypatch.setattr("io.text_encoding", lambda encoding, _level=2: encoding or "ascii")  # as in LC_ALL=C
+
+    with pytest.raises(NoLibrary, match=f"{told}: error: all is wrong"):
+        build()
+    (kept,) = (elsewhere / "__pycache__").iterdir()
+    assert told in kept.read_text(encoding="utf-8")
+
+
 def test_who_waited_for_a_compiler_that_refuses_does_not_ask_it_again(
     elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,41 @@
+"""How long a replica that cannot start waits before it ends: Serve begins another one at once, and does so for ever.
+
+Each beginning is a process that imports everything, takes a core from the models that are well, and leaves files of
+Ray's behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+AT_ONCE = 3  # failures in a row that nothing is waited after: after so many Serve gives up what has never run
+LONGEST_S = 60.0
+
+
+@contextmanager
+def paced(folder: Path | None, application: str, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Wait after a start that fails, twice as long each time; the count is kept in a folder of the node, if any."""
+    counted = None if folder is None else folder / f"failed-starts-{application}"
+    try:
+        yield
+    except Exception:
+        failures = 1 + (_count(counted) if counted is not None else 0)
+        if counted is not None:
+            with suppress(OSError):  # a full disk
+                counted.write_text(str(failures), encoding="ascii")
+        if failures > AT_ONCE:
+            sleep(min(LONGEST_S, 2.0 ** min(failures - AT_ONCE, 10)))
+        raise
+    if counted is not None:
+        with suppress(OSError):
+            counted.unlink()
+
+
+def _count(counted: Path) -> int:
+    try:
+        return int(counted.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
