@@ -44,6 +44,12 @@ LIVENESS = """\
     srvtcpka-cnt 2
 """
 SERVER = "tcp-ut 3s"  # HAProxy 2.8 takes it from a server's own line alone; `haproxy.sh` has it, too
+# A replica that is busy answers a check late, and one that has died not at all: its port refuses, or see above. HAProxy
+# would wait for as long as it is to the next check, a quarter of a second once one has failed. So a busy replica would
+# be taken for dead for as long as it is busy, and what it is asked go the long way through Ray's own proxy.
+CHECKS = """\
+    timeout check 20s
+"""
 # A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
 # here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
 # was on a connection that had been used before, and answer others with 502.
@@ -53,6 +59,7 @@ DEFAULTS = (
     retry-on conn-failure empty-response
     retries 1
 """
+    + CHECKS
 )
 MAX_PAIRS = 50_000  # of languages that HAProxy knows; the gateway knows all
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import re
 import resource
 import shutil
@@ -19,7 +18,7 @@ from pathlib import Path
 from model.package import Manifest
 from model.package.manifest import major_and_minor
 from service.addresses import authority
-from service.engine.machine import CGROUPS, OWN_CGROUPS, _limit, _upwards
+from service.engine.machine import most_processes
 from service.keys import configured_keys
 from service.models_file import RAY_PART, ModelSettings
 from service.ports import Ports, bind_error
@@ -92,16 +91,6 @@ def open_files() -> int:
     """Return how many files a process may open at most, as the system has it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if most == resource.RLIM_INFINITY else most
-
-
-def most_processes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Return how many processes and threads there may be at most: of this user, unless it is root, or the container."""
-    files = [*_upwards(cgroups, own, "", "pids.max"), *_upwards(cgroups / "pids", own, "pids", "pids.max")]
-    limits = [*filter(None, map(_limit, files))]
-    of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if os.getuid() and of_user != resource.RLIM_INFINITY:
-        limits.append(of_user)
-    return min(limits, default=sys.maxsize)
 
 
 def check_metrics_dir(settings: Settings) -> None:

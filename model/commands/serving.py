@@ -22,6 +22,8 @@ from model.commands.choices import (
 )
 from model.commands.models_file import check_apart, find_apart, read_entries, with_fitting_positions, with_packages
 from service.keys import issue_key
+from service.logs import open_streams
+from service.ray_environment import start_in_utf8
 from service.settings import BUNDLED_MODELS, Settings
 from service.settings_errors import parse_yaml
 
@@ -55,6 +57,8 @@ def serve(
     port: Annotated[int | None, typer.Option(help="port to listen on; overrides TRIFOLD_PORT")] = None,
 ) -> None:
     """Serve models until interrupted; what is not here yet is downloaded and imported first."""
+    open_streams()
+    start_in_utf8()  # here, as it begins this command anew
     if models and models_file:
         raise typer.BadParameter("give names or a models file, not both", param_hint="--models")
     if name and len(name) != len(models or ()):

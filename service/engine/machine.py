@@ -1,8 +1,10 @@
-"""What this process may use of memory and cores, the machine's or its container's."""
+"""What this process may use of memory, cores and processes, the machine's or its container's."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,16 @@ def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     files = [*_upwards(cgroups, own, "", "memory.max"), *_upwards(cgroups / "memory", own, "memory", MAX_V1)]
     return min([machine, *filter(None, map(_limit, files))])
+
+
+def most_processes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return how many processes and threads there may be at most: of this user, unless it is root, or the container."""
+    files = [*_upwards(cgroups, own, "", "pids.max"), *_upwards(cgroups / "pids", own, "pids", "pids.max")]
+    limits = [*filter(None, map(_limit, files))]
+    of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if os.getuid() and of_user != resource.RLIM_INFINITY:
+        limits.append(of_user)
+    return min(limits, default=sys.maxsize)
 
 
 def _upwards(root: Path, own: Path, controller: str, name: str) -> list[Path]:

@@ -19,6 +19,7 @@ from model.package.exact_sums import WEIGHTS_FOLDER, ask_for_exact_sums
 from service.engine.arrays import Array, View
 from service.engine.machine import usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
+from service.engine.priority import opened_to_compute
 from service.engine.providers import (
     CPU,
     CUDA,
@@ -112,13 +113,15 @@ class Session:
         try:
             if self._native is not None:
                 self._shared = {name: _value_over(values) for name, values in self._native.weights.items()}
-            self._session = self._opened(path, options, model, replays=replays and cuda_is_there)
+            self._session = opened_to_compute(
+                lambda: self._opened(path, options, model, replays=replays and cuda_is_there)
+            )
         except Exception:
             if self._native is None:
                 raise
             logger.warning("%s runs as it is: with our own operators it could not be opened", path, exc_info=True)
             self._native, self._shared = None, {}
-            self._session = self._opened(path, options, model, replays=False)
+            self._session = opened_to_compute(lambda: self._opened(path, options, model, replays=False))
         providers = self._session.get_providers()
         # Where the provider is installed, but its libraries or the driver are not, the CPU is taken in silence.
         if options.cuda and not options.cpu_fallback and CUDA not in providers:

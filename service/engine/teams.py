@@ -12,11 +12,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
+
+from service.engine.priority import COMPUTES, lower
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +38,8 @@ MAX_BYTES = 128 * 2**20
 
 _ALL: WeakSet[Teams[Any]] = WeakSet()  # of this process
 _ALL_LOCK = Lock()  # held while _ALL is changed or gone through
-# Opens graphs, one after the other. What it opens computes in threads of the same niceness, which is that of whoever
-# first gives it work: so never of a thread that yields to others.
-_OPENER = ThreadPoolExecutor(1, thread_name_prefix="opening")
+# Opens graphs, one after the other.
+_OPENER = ThreadPoolExecutor(1, "opening", lower, (COMPUTES,))
 
 
 class ThreadChoice:
@@ -126,9 +127,6 @@ class Teams(Generic[Team]):
         self._choices: dict[tuple[int, ...], ThreadChoice] = {}
         self._opening_lock, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
-        if len(counts) > 1:
-            with suppress(RuntimeError):  # the process ends
-                _OPENER.submit(int)  # so that its thread begins here
         with _ALL_LOCK:
             _ALL.add(self)
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from queue import Empty, SimpleQueue
-from threading import Event, Lock, Thread, get_native_id
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, TypeVar
 
 from service.engine.isolation import as_exception
+from service.engine.priority import COMPUTES, YIELDS, lower
 
 logger = logging.getLogger(__name__)
 
 REST_S = 2.0  # without work, after which memory is given back; shorter pauses would only take it again
-# Added to a thread's niceness where its work may wait: beside a thread without it, it has a quarter of a core, and all
-# that nobody wants. With 10 it would more often lose its core while it holds what the others of its process wait for,
-# such as the interpreter: medians were as good, and p99 twice as long.
-YIELDING = 5
 BEGIN_S = 0.002  # the longest that the event loop stands still for a thread to begin
 
 Argument = TypeVar("Argument")
@@ -40,6 +35,7 @@ class Worker:
     """Owner of the threads, of the loop's task, and of the time of the last progress.
 
     One function runs at a time, in one thread; in another, which yields the cores to all others, if its work may wait.
+    Both yield them to threads that do not compute.
     When there has been no work for `REST_S` since the last, `rest` is called, once before there is work again.
     """
 
@@ -103,7 +99,7 @@ class Worker:
 
     def _thread_that_yields(self) -> _CallThread:
         if self._yielding_thread is None:
-            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._run_lock, self._rest_if_idle, YIELDING)
+            self._yielding_thread = _CallThread(f"{self._name}-yielding", self._run_lock, self._rest_if_idle, YIELDS)
         return self._yielding_thread
 
     def _is_idle(self) -> bool:
@@ -144,7 +140,7 @@ class _CallThread:
     It is its own rather than an executor's, whose locks cost a short step several percent.
     """
 
-    def __init__(self, name: str, run_lock: Lock, rest: Callable[[], float], niceness: int = 0) -> None:
+    def __init__(self, name: str, run_lock: Lock, rest: Callable[[], float], niceness: int = COMPUTES) -> None:
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._run_lock, self._rest, self._niceness = run_lock, rest, niceness
         self._thread = Thread(target=self._answer_calls, name=name, daemon=True)
@@ -164,10 +160,7 @@ class _CallThread:
         return self.calls.get()
 
     def _answer_calls(self) -> None:
-        if self._niceness and sys.platform == "linux":  # where threads have a niceness of their own
-            thread = get_native_id()
-            with suppress(OSError):  # a sandbox may forbid it
-                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + self._niceness)
+        lower(self._niceness)
         while (call := self._next_call()) is not None:
             if call.has_begun is not None:
                 call.has_begun.set()

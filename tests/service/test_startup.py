@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 import resource
 import shutil
 import sys
@@ -18,7 +17,7 @@ from service.ports import Ports
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
 from service.settings_errors import SettingsError
-from service.startup import check_cpus, check_devices, check_ports, check_process, check_start, most_processes
+from service.startup import check_cpus, check_devices, check_ports, check_process, check_start
 from tests.conftest import MakePackage, TinyPackage, with_manifest
 
 
@@ -155,23 +154,6 @@ def test_too_few_processes_are_told_before_ray_starts(monkeypatch: pytest.Monkey
 
     with pytest.raises(SettingsError, match=r"220 processes and threads here, and Ray needs 512; raise it \(ulimit -u"):
         check_process()
-
-
-def test_processes_are_bounded_by_the_container_and_for_others_than_root_by_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def most(uid: int, soft: int, own: str) -> int:
-        monkeypatch.setattr(os, "getuid", lambda: uid)
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, 9999))
-        (tmp_path / "own").write_text(own)
-        return most_processes(tmp_path, tmp_path / "own")
-
-    for file, content in (("v2/pids.max", "300"), ("pids/v1/pids.max", "200"), ("free/pids.max", "max")):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).write_text(f"{content}\n")
-
-    assert [most(0, 400, own) for own in ("0::/v2\n", "8:pids:/v1\n", "0::/free\n")] == [300, 200, sys.maxsize]
-    assert [most(1000, soft, "0::/v2\n") for soft in (400, 250, resource.RLIM_INFINITY)] == [300, 250, 300]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray has its objects elsewhere")

@@ -19,9 +19,10 @@ from service.engine.batcher import BATCH_TOKENS, BATCH_TOKENS_ON_DEVICE, Batcher
 from service.engine.errors import EngineClosed, EngineFailed, Overloaded
 from service.engine.inputs import OneShotInput, TextInput
 from service.engine.observer import Step
+from service.engine.priority import COMPUTES, YIELDS
 from service.engine.providers import Provider
 from service.engine.session import Session, SessionOptions
-from service.engine.worker import REST_S, YIELDING
+from service.engine.worker import REST_S
 from tests.conftest import MakePackage, TinyPackage
 
 
@@ -324,7 +325,7 @@ async def test_long_requests_run_in_a_thread_that_yields_to_others(
         await run(batcher, item(9), item(9))
         await run(batcher, item(5))
 
-    assert niceness[9] == min(19, niceness[5] + YIELDING)
+    assert niceness[9] == min(19, niceness[5] + YIELDS - COMPUTES)
 
 
 async def test_a_vector_is_the_same_to_the_last_bit_in_any_company(make_package: MakePackage) -> None:

@@ -23,6 +23,7 @@ from service.engine.engine import Engine
 from service.engine.errors import Overloaded
 from service.engine.mailbox import Output
 from service.engine.observer import Silent
+from service.engine.priority import COMPUTES, YIELDS
 from service.engine.runner import Runner
 from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import Scheduler, SchedulerLimits
@@ -280,12 +281,12 @@ async def test_steps_that_may_wait_run_in_a_thread_that_yields_to_others(
     monkeypatch.setattr(Runner, "run", noting)
     async with running(stories) as engine:
         await ids_of(engine, GREEDY, prompt_ids=[5])
-        own, *_ = niceness
+        *_, own = niceness
         niceness.clear()
         monkeypatch.setattr(Scheduler, "may_wait", lambda *_: True)
         await ids_of(engine, GREEDY, prompt_ids=[5])
 
-    assert set(niceness) == {min(19, own + worker.YIELDING)}
+    assert set(niceness) == {min(19, own + YIELDS - COMPUTES)}
 
 
 async def test_a_prompts_own_probabilities_are_those_of_the_model(

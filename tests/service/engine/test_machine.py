@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from pathlib import Path
 
 import pytest
 
-from service.engine.machine import memory_limit, usable_cores
+from service.engine.machine import memory_limit, most_processes, usable_cores
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -57,3 +59,20 @@ def test_the_tightest_quota_on_the_way_up_bounds_the_cores(tmp_path: Path, files
         tmp_path, {name: "-1" if "cfs_quota" in name else "max 100000" for name in files if "period" not in name}, own
     )
     assert usable_cores(tmp_path, tmp_path / "own") == free
+
+
+def test_processes_are_bounded_by_the_container_and_for_others_than_root_by_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def most(uid: int, soft: int, own: str) -> int:
+        monkeypatch.setattr(os, "getuid", lambda: uid)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, 9999))
+        (tmp_path / "own").write_text(own)
+        return most_processes(tmp_path, tmp_path / "own")
+
+    for file, content in (("v2/pids.max", "300"), ("pids/v1/pids.max", "200"), ("free/pids.max", "max")):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text(f"{content}\n")
+
+    assert [most(0, 400, own) for own in ("0::/v2\n", "8:pids:/v1\n", "0::/free\n")] == [300, 200, sys.maxsize]
+    assert [most(1000, soft, "0::/v2\n") for soft in (400, 250, resource.RLIM_INFINITY)] == [300, 250, 300]
