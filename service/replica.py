@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 # How long one thread keeps another waiting for the interpreter. A step takes it several times. By default it would wait
 # 5 ms each time, longer than a small model computes, whenever the event loop writes somebody's long answer.
 SWITCH_S = 0.0005
+# New objects between collections, and how many collections of each age between those of the next; some hundred objects
+# are a request's. Python's are 700, 10 and 10.
+COLLECT_AFTER = (5000, 10, 20)
 
 
 class Replica:
@@ -172,10 +175,12 @@ def _settle_memory() -> None:
 
     Everybody would wait while it looks through that. The second collection finds next to nothing, and Python begins the
     next full one when a quarter as many objects have been added as the last one found: a quarter of the libraries'
-    would be many requests that failed, each with its body of megabytes.
+    would be many requests that failed, each with its body of megabytes. But where thousands wait, each full one looks
+    through all that they are made of: at Python's own thresholds that took a third of a busy event loop's time.
     """
     from service.engine.memory import trim_heap
 
     trim_heap()
     gc.freeze()
     gc.collect()
+    gc.set_threshold(*COLLECT_AFTER)
