@@ -11,12 +11,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from service.draining import Draining
+
 AT_ONCE = 3  # failures in a row that nothing is waited after: after so many Serve gives up what has never run
 LONGEST_S = 60.0
+LOOK_S = 0.5  # between looks whether the service shuts down
+
+
+def _wait(folder: Path, seconds: float) -> None:
+    """Wait, but for a service that shuts down, which would wait for this one."""
+    draining, until = Draining(folder), time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and not draining.has_begun:
+        time.sleep(min(LOOK_S, left))
+    draining.close()
 
 
 @contextmanager
-def paced(folder: Path | None, application: str, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+def paced(folder: Path | None, application: str, wait: Callable[[Path, float], None] = _wait) -> Iterator[None]:
     """Wait after a start that fails, twice as long each time; the count is kept in a folder of the node, if any."""
     counted = None if folder is None else folder / f"failed-starts-{application}"
     try:
@@ -26,8 +37,8 @@ def paced(folder: Path | None, application: str, sleep: Callable[[float], None] 
         if counted is not None:
             with suppress(OSError):  # a full disk
                 counted.write_text(str(failures), encoding="ascii")
-        if failures > AT_ONCE:
-            sleep(min(LONGEST_S, 2.0 ** min(failures - AT_ONCE, 10)))
+        if folder is not None and failures > AT_ONCE:
+            wait(folder, min(LONGEST_S, 2.0 ** min(failures - AT_ONCE, 10)))
         raise
     if counted is not None:
         with suppress(OSError):

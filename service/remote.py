@@ -118,9 +118,10 @@ class RemoteTask:
         The handle waits for one, up to the request's deadline; one that starts is worth waiting for.
         """
         task = asyncio.ensure_future(answer)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # of one that was left nobody asks
         try:
             while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
-                with suppress(TimeoutError, NotReady):  # where the controller does not answer the handle may know
+                with suppress(Exception):  # where the controller does not answer the handle may know
                     async with asyncio.timeout(CONTROLLER_S):
                         status = await self._status.get()
                     if cannot_start(status, self._application):

@@ -25,6 +25,9 @@ def parse_yaml(path: Path, content: bytes) -> Any:
         raise SettingsError(f"{path}: {error}") from None
 
 
+RENAMED = {"replica": "replica_group"}  # fields by what they were called before
+
+
 def problems(error: ValidationError, known: Iterable[str] = ()) -> str:
     """Return all that is wrong, each by its field; values are left out, as they may be secrets.
 
@@ -39,7 +42,7 @@ def _problem(found: ErrorDetails, known: Sequence[str]) -> str:
         message = "should have fields of its own, not one value"
     if found["type"] == "extra_forbidden":
         name = str(found["loc"][-1])
-        near = difflib.get_close_matches(name, known, n=1)
+        near = [RENAMED[name]] if name in RENAMED else difflib.get_close_matches(name, known, n=1)
         message = f"not known; did you mean {near[0]}?" if near else "not known"
         if name in known:
             message = "not a field here, but in another place of such a file; service/settings.md lists them all"

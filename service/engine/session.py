@@ -262,7 +262,7 @@ class OperatorSession:
         """Open it with the operators of a library; raises ONNX Runtime's own errors."""
         of_runtime = options.of_runtime()
         of_runtime.register_custom_ops_library(str(library))
-        self._session = onnxruntime.InferenceSession(graph, of_runtime, providers=[CPU])
+        self._session = opened_to_compute(lambda: onnxruntime.InferenceSession(graph, of_runtime, providers=[CPU]))
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return all outputs."""

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -127,6 +127,9 @@ class Teams(Generic[Team]):
         self._choices: dict[tuple[int, ...], ThreadChoice] = {}
         self._opening_lock, self._opened_at = Lock(), [-REOPEN_S] * len(counts)
         self._is_shrinking = False
+        if len(counts) > 1:
+            with suppress(RuntimeError):  # the process ends
+                _OPENER.submit(int)  # so that its thread begins here: one that yields could not make it yield less
         with _ALL_LOCK:
             _ALL.add(self)
 

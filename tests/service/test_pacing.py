@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ from service.pacing import paced
 
 def fail(folder: Path | None, application: str = "a") -> list[float]:
     waited: list[float] = []
-    with pytest.raises(ValueError, match="damaged"), paced(folder, application, waited.append):
+
+    def wait(_: Path, seconds: float) -> None:
+        waited.append(seconds)
+
+    with pytest.raises(ValueError, match="damaged"), paced(folder, application, wait):
         raise ValueError("damaged")
     return waited
 
@@ -24,7 +29,7 @@ def test_a_replica_that_fails_again_and_again_waits_longer_each_time_and_a_minut
 def test_a_replica_that_starts_ends_the_count(tmp_path: Path) -> None:
     for _ in range(5):
         fail(tmp_path)
-    with paced(tmp_path, "a", lambda _: pytest.fail("it waits")):
+    with paced(tmp_path, "a", lambda *_: pytest.fail("it waits")):
         pass
 
     assert fail(tmp_path) == []
@@ -34,3 +39,13 @@ def test_without_a_folder_that_can_be_written_to_nothing_is_waited(tmp_path: Pat
     for folder in (None, tmp_path / "none"):
         for _ in range(5):
             assert fail(folder) == []
+
+
+def test_a_service_that_shuts_down_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "failed-starts-a").write_text("20")
+    (tmp_path / "draining").touch()
+    started = time.monotonic()
+
+    with pytest.raises(ValueError, match="damaged"), paced(tmp_path, "a"):
+        raise ValueError("damaged")
+    assert time.monotonic() - started < 30

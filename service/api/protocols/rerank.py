@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from model.package.part import Side
 from service.api.answers import json_answer
@@ -57,10 +57,11 @@ class _Rerank(NullsLeftOut):
     instruct: NotDone = None
     chat_template_kwargs: NotDone = None
 
-    @field_validator("top_n", mode="before")
+    @field_validator("top_n", "top_k", mode="before")
     @classmethod
-    def _none_is_all(cls, value: object) -> object:
-        return None if value == 0 else value  # vLLM's word for all
+    def _none_is_all(cls, value: object, field: ValidationInfo) -> object:
+        words = (0, -1) if field.field_name == "top_k" else (0,)  # for all, vLLM's first of all
+        return None if value in words else value
 
 
 class JinaRerankRequest(_Rerank):

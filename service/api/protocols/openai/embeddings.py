@@ -54,6 +54,10 @@ class EmbeddingsRequest(OpenAIRequest):
         None, ge=-1, le=MAX_INT32, description="the same in vLLM's words: -1, or no less than the model's longest text"
     )
 
+    def check_refused(self) -> None:
+        """Refuse fields that ask for other vectors; what asks for other texts changes nothing."""
+        check(self.model_extra or {}, REFUSED_OF_VECTORS)
+
 
 class EmbeddingItem(Response):
     """The vector of one input."""
@@ -82,7 +86,6 @@ class Embeddings(Response):
 async def embeddings(request: EmbeddingsRequest, calls: Calls) -> Embeddings:
     """Answer a request by the task of embedding."""
     request.check_refused()
-    check(request.model_extra or {}, REFUSED_OF_VECTORS)
     if not (request.model_extra or {}).get("add_special_tokens", True):
         raise InvalidRequest("add_special_tokens is always true here; leave it out", "add_special_tokens")
     native = EmbedRequest.model_construct(

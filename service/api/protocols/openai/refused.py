@@ -33,7 +33,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "reasoning_effort": (),
     # Of conversations these are fields of their own.
     "enable_thinking": (),
-    "reasoning": ({"effort": "none"}, {"enabled": False}),
+    "reasoning": (),
     "think": (),
     "thinking": ({"type": "disabled"},),
     "thinking_budget": (),
@@ -103,13 +103,19 @@ ELSEWHERE = {
 }
 
 
+def asks_for_reasoning(value: object) -> bool:
+    """Tell whether a `reasoning` asks for any, and not only how it is to be told."""
+    said = value if isinstance(value, dict) else {"effort": value}
+    return any(not is_among(said.get(name), (None, *ASKS_NOTHING)) for name in ("effort", "enabled", "max_tokens"))
+
+
 def check(sent: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]]) -> None:
     """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
     for name, harmless in refused.items():
-        if name in sent and not _is_among(sent[name], (*harmless, *ASKS_NOTHING)):
+        if name in sent and not is_among(sent[name], (*harmless, *ASKS_NOTHING)):
             raise InvalidRequest(f"{name} is not supported; leave it out{ELSEWHERE.get(name, '')}", name)
 
 
-def _is_among(value: object, values: Sequence[object]) -> bool:
+def is_among(value: object, values: Sequence[object]) -> bool:
     """Tell whether a value is one of these: 0 is not false, as of `prompt_logprobs` it asks for something."""
     return any(type(value) is type(each) and value == each for each in values)

@@ -8,7 +8,16 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
-from service.api.protocols.openai.refused import ALWAYS, LIMITS, REFUSED, TOOLS, check
+from service.api.protocols.openai.refused import (
+    ALWAYS,
+    ASKS_NOTHING,
+    LIMITS,
+    REFUSED,
+    TOOLS,
+    asks_for_reasoning,
+    check,
+    is_among,
+)
 from service.api.protocols.openai.thinking import NO_EFFORT, Reasoning, Thinking
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, SamplingRequest
@@ -31,8 +40,10 @@ class OpenAIRequest(NullsLeftOut):
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
         sent = self.model_extra or {}
         unused = {tools for tools, choice in TOOLS.items() if sent.get(choice) == "none"}
-        if self.model_fields_set & {"max_tokens", "max_completion_tokens"}:
+        if self.model_fields_set & {"max_tokens", "max_completion_tokens", "max_output_tokens"}:
             unused.update(LIMITS)
+        if not asks_for_reasoning(sent.get("reasoning")):
+            unused.add("reasoning")
         check({name: value for name, value in sent.items() if name not in unused}, REFUSED)
         for name in ALWAYS:
             if not sent.get(name, True):
@@ -132,6 +143,18 @@ class ConversationRequest(GenerationRequest):
     reasoning: Reasoning = Reasoning()
     thinking: Thinking | None = Field(None, description="another name of enable_thinking")
     think: bool | None = Field(None, description="another name of enable_thinking")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_words_of_thinking(cls, given: Any) -> Any:
+        """Leave out what asks for nothing, and take true and false for what they say."""
+        if not isinstance(given, dict):
+            return given
+        said = {name: given[name] for name in ("reasoning", "thinking", "think") if name in given}
+        plain = {name: each for name, each in said.items() if isinstance(each, bool) or is_among(each, ASKS_NOTHING)}
+        switched = [each is True for each in plain.values() if isinstance(each, bool) or each == NO_EFFORT]
+        left = {name: value for name, value in given.items() if name not in plain}
+        return {**({"enable_thinking": switched[0]} if switched else {}), **left}
 
     def check_refused(self) -> None:
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""

@@ -58,7 +58,7 @@ async def test_both_forms_have_the_cosines_of_an_embedding_model_as_they_are(ope
 async def test_what_asks_for_what_is_done_anyway_is_passed_over(client: Client) -> None:
     body = {"query": "Who?", "documents": [{"text": "Dan."}, {"text": "The dog."}]}
     asked = {"truncate_prompt_tokens": -1, "max_chunks_per_doc": 1, "rank_fields": ["text"], "max_doc_length": 9999}
-    asked |= {"use_activation": True, "activation": "sigmoid", "top_n": 0, "top_k": 2, "max_tokens_per_query": 9999}
+    asked |= {"use_activation": True, "activation": "sigmoid", "top_n": 0, "top_k": -1, "max_tokens_per_query": 9999}
     for path in ("/v1/rerank", "/v2/rerank"):
         plain, answer = [(await post(client, path, **body, **more))["results"] for more in ({}, asked)]
         assert answer == plain

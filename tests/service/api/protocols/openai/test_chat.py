@@ -114,6 +114,12 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
         "store": True,
         "user": "me",
         "stop": None,
+        "reasoning": {"summary": "auto"},
+        "thinking": {},
+        "think": "",
+        "do_sample": True,
+        "num_beams": 1,
+        "max_length": 99,
     }
     plain = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY)
     more = await post(client, "/v1/chat/completions", messages=MESSAGES, **GREEDY, **harmless)
@@ -133,6 +139,8 @@ async def test_whether_a_model_is_to_think_may_be_said_as_other_servers_take_it(
         {"reasoning": {"enabled": False}},
         {"thinking": {"type": "disabled"}},
         {"think": False},
+        {"reasoning": False},
+        {"thinking": "none"},
     ]
     for said in ({}, *not_to):
         usage = (await post(responding, path, model="switched", **conversation, **said))["usage"]

@@ -88,7 +88,7 @@ async def test_what_would_change_the_vectors_and_is_not_done_is_refused(
 
 async def test_vectors_may_keep_their_length(client: Client) -> None:
     native = await post(client, "/embed", input="a", normalize=False)
-    for said in ({"normalize": False}, {"normalized": False}):
+    for said in ({"normalize": False}, {"normalized": False, "max_length": 512, "num_beams": 4}):
         answer = await post(client, "/v1/embeddings", input="a", **said)
         assert answer["data"][0]["embedding"] == native["embeddings"][0]
     assert (await refused(client, "/v1/embeddings", input="a", prompt_name="none"))["param"] == "prompt_name"
