@@ -103,7 +103,7 @@ def create_app(
     router = make_router(all_tasks, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
     app.include_router(router)
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
-    routes = [route.path for route in router.routes if isinstance(route, APIRoute)]
+    routes = [route.path_format for route in router.routes if isinstance(route, APIRoute)]
     observe = partial(ObserveRequests, metrics=metrics, tracing=tracing, routes=routes, returns_ids=not is_behind_serve)
     _add_middleware(app, all_tasks, settings, keys, draining, observe)
     app.add_exception_handler(ServiceError, _service_error)
