@@ -10,15 +10,13 @@ from service.api.protocols.nulls import NullsLeftOut
 from service.api.protocols.openai.forms import ResponseFormat
 from service.api.protocols.openai.refused import (
     ALWAYS,
-    ASKS_NOTHING,
     LIMITS,
     REFUSED,
     TOOLS,
     asks_for_reasoning,
     check,
-    is_among,
 )
-from service.api.protocols.openai.thinking import NO_EFFORT, Reasoning, Thinking
+from service.api.protocols.openai.thinking import WhetherToThink
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, SamplingRequest
 from service.schemas.request import Ids
@@ -135,26 +133,10 @@ class ChoicesRequest(GenerationRequest):
         return self.response_format
 
 
-class ConversationRequest(GenerationRequest):
+class ConversationRequest(GenerationRequest, WhetherToThink):
     """What routes have in common whose prompts a chat template writes."""
 
     chat_template_kwargs: dict[str, Any] = Field({}, description="more values for the chat template")
-    enable_thinking: bool | None = Field(None, description="the same said in chat_template_kwargs, as others take it")
-    reasoning: Reasoning = Reasoning()
-    thinking: Thinking | None = Field(None, description="another name of enable_thinking")
-    think: bool | None = Field(None, description="another name of enable_thinking")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plain_words_of_thinking(cls, given: Any) -> Any:
-        """Leave out what asks for nothing, and take true and false for what they say."""
-        if not isinstance(given, dict):
-            return given
-        said = {name: given[name] for name in ("reasoning", "thinking", "think") if name in given}
-        plain = {name: each for name, each in said.items() if isinstance(each, bool) or is_among(each, ASKS_NOTHING)}
-        switched = [each is True for each in plain.values() if isinstance(each, bool) or each == NO_EFFORT]
-        left = {name: value for name, value in given.items() if name not in plain}
-        return {**({"enable_thinking": switched[0]} if switched else {}), **left}
 
     def check_refused(self) -> None:
         """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
@@ -164,13 +146,5 @@ class ConversationRequest(GenerationRequest):
     @property
     def template_values(self) -> dict[str, Any]:
         """The values for the chat template; it passes over what it does not know."""
-        effort = (self.model_extra or {}).get("reasoning_effort")
-        said = (
-            self.enable_thinking,
-            False if effort == NO_EFFORT else None,
-            self.reasoning.thinks,
-            None if self.thinking is None else self.thinking.type == "enabled",
-            self.think,
-        )
-        told = next((each for each in said if each is not None), None)
-        return {**({} if told is None else {"enable_thinking": told}), **self.chat_template_kwargs}
+        thinking = {} if self.thinks is None else {"enable_thinking": self.thinks}
+        return {**thinking, **self.chat_template_kwargs}
