@@ -14,7 +14,7 @@ from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ServeStatus
+from ray.serve.schema import DeploymentStatusOverview, ServeStatus
 
 from model.package import Manifest
 from service.api.observing import observed
@@ -214,20 +214,21 @@ async def _ask_the_controller() -> ServeStatus:
 
 
 def cannot_start(status: ServeStatus, application: str) -> bool:
-    """Tell whether a model has no replica, and the last one that was begun has failed."""
-    try:
-        deployment = status.applications[application].deployments[REPLICA]
-    except KeyError:
-        return False
-    replicas = cast("dict[str, int]", deployment.replica_states)
-    return deployment.status in ILL and not replicas.get("RUNNING") and FAILED in deployment.message
+    """Tell whether a model has no replica, and the last that was begun has failed; raises `NotReady` for none yet."""
+    deployment, running = _deployment(status, application)
+    return deployment.status in ILL and not running and FAILED in deployment.message
 
 
 def health_by_controller(status: ServeStatus, application: str) -> ModelHealth:
     """Tell what Serve's controller knows, which checks the replicas that there are; raises `NotReady` for none yet."""
+    deployment, running = _deployment(status, application)
+    return ModelHealth(is_progressing=deployment.status not in ILL, is_asleep=not running)
+
+
+def _deployment(status: ServeStatus, application: str) -> tuple[DeploymentStatusOverview, int]:
+    """Return what Serve knows of a model's replicas, and how many run."""
     try:
         deployment = status.applications[application].deployments[REPLICA]
     except KeyError:
         raise NotReady("a model is not deployed yet") from None
-    replicas = cast("dict[str, int]", deployment.replica_states)
-    return ModelHealth(is_progressing=deployment.status not in ILL, is_asleep=not replicas.get("RUNNING"))
+    return deployment, cast("dict[str, int]", deployment.replica_states).get("RUNNING", 0)

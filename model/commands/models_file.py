@@ -120,14 +120,12 @@ def with_packages(
     if len(named) > 1:  # else gigabytes may be downloaded before a slip in the last name is noticed
         check(named)
     taken = {*known, *(alias for entry in entries for alias in _aliases(entry))}
-    plain = {entry.model for entry in checked if isinstance(entry, _NamedModel)}  # of which none is a revision's name
+    plain = {entry.model for entry in checked if isinstance(entry, _NamedModel)}  # whose names no revision takes
     resolved = []
     for entry in checked:
+        made = entry
         if isinstance(entry, _NamedModel):
-            others = {*taken, *(plain - {entry.model})}
-            made = entry.served(find(entry.model, entry.options), others)
-        else:
-            made = entry
+            made = entry.served(find(entry.model, entry.options), taken | (plain - {entry.model}))
         taken.update(filter(None, [made.get("name"), *_aliases(made)]))
         resolved.append(made)
     return resolved

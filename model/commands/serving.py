@@ -58,7 +58,7 @@ def serve(
 ) -> None:
     """Serve models until interrupted; what is not here yet is downloaded and imported first."""
     open_streams()
-    start_in_utf8()  # here, as it begins this command anew
+    start_in_utf8()  # the service does it, too, but this command would leave its folder when it is begun anew by then
     if models and models_file:
         raise typer.BadParameter("give names or a models file, not both", param_hint="--models")
     if name and len(name) != len(models or ()):

@@ -103,12 +103,6 @@ ELSEWHERE = {
 }
 
 
-def asks_for_reasoning(value: object) -> bool:
-    """Tell whether a `reasoning` asks for any, and not only how it is to be told."""
-    said = value if isinstance(value, dict) else {"effort": value}
-    return any(not is_among(said.get(name), (None, *ASKS_NOTHING)) for name in ("effort", "enabled", "max_tokens"))
-
-
 def check(sent: Mapping[str, Any], refused: Mapping[str, tuple[Any, ...]]) -> None:
     """Refuse fields that ask for what is not done here; raises `InvalidRequest`."""
     for name, harmless in refused.items():

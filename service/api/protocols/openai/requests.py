@@ -13,10 +13,9 @@ from service.api.protocols.openai.refused import (
     LIMITS,
     REFUSED,
     TOOLS,
-    asks_for_reasoning,
     check,
 )
-from service.api.protocols.openai.thinking import WhetherToThink
+from service.api.protocols.openai.thinking import WhetherToThink, asks_for_reasoning
 from service.errors import InvalidRequest
 from service.schemas import GenerateRequest, Grammar, SamplingRequest
 from service.schemas.request import Ids

@@ -13,6 +13,12 @@ from service.errors import InvalidRequest
 NO_EFFORT = "none"  # the effort of a model that does not think
 
 
+def asks_for_reasoning(value: object) -> bool:
+    """Tell whether a `reasoning` asks for any, and not only how it is to be told."""
+    said = value if isinstance(value, dict) else {"effort": value}
+    return any(not is_among(said.get(name), (None, *ASKS_NOTHING)) for name in ("effort", "enabled", "max_tokens"))
+
+
 class Reasoning(NullsLeftOut):
     """How to think: models here do it, or not, as their chat template says (OpenAI; `enabled` is OpenRouter's)."""
 
@@ -27,7 +33,7 @@ class Reasoning(NullsLeftOut):
 
     def check(self) -> None:
         """Refuse an effort that no template hears of; raises `InvalidRequest`."""
-        if self.effort not in (None, *ASKS_NOTHING):
+        if not is_among(self.effort, (None, *ASKS_NOTHING)):
             raise InvalidRequest("reasoning.effort is not supported; leave it out", "reasoning")
 
 
