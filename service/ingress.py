@@ -53,8 +53,14 @@ CHECKS = """\
 # A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
 # here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
 # was on a connection that had been used before, and answer others with 502.
+# HAProxy would take any connection for HTTP/2 that begins like one. It bounds connections, not the hundred streams that
+# each of these may have, every one with buffers of its own for a body that is waited for.
+NO_HTTP2 = """\
+    option disable-h2-upgrade
+"""
 DEFAULTS = (
     LIVENESS
+    + NO_HTTP2
     + """\
     retry-on conn-failure empty-response
     retries 1
@@ -168,7 +174,7 @@ def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
     """Return what HAProxy answers itself: Ray's routes, a slow body, a replica that is gone, and one that is late."""
     ours = Forbidden("Ray's routes are not shown where keys are needed; GET /v1/models lists the models")
     gone = NotReady("the service starts, or the model's replica is gone and will be replaced; try again")
-    slow = RequestTimeout(f"the body did not come within {body_timeout_s:g} s", "body")
+    slow = RequestTimeout(f"the head or body did not come within {body_timeout_s:g} s", "body")
     return {403: ours, 408: slow, 502: gone, 503: gone, 504: DeadlineExceeded("not finished in time")}
 
 

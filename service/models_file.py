@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -62,7 +63,7 @@ class Autoscaling(BaseModel):
 
     min_replicas: int = Field(1, ge=0, description="0: none while nobody asks, and a start to wait for")
     max_replicas: int = Field(
-        1, ge=1, description="unless set as many as min_replicas and schedule ask for, on a cluster eight or more"
+        1, ge=1, description="if left out: the largest min_replicas here and in schedule, on a cluster at least 8"
     )
     ongoing_requests: float = Field(
         64, gt=0, description="in progress, at which one replica still has the latency that you want"
@@ -131,10 +132,10 @@ class ModelSettings(BaseModel):
     cpu_fallback: bool = Field(False, description="run on the CPU where this machine has no GPU")
     exact: bool = Field(
         True,
-        description="no substitute that could change an answer; false: an encoder may be computed by OpenVINO (extra "
+        description="true: the package's own computation alone; false: an encoder may be computed by OpenVINO (extra "
         "openvino), where that is measured to be faster as the model is loaded, and a decoder of any precision may "
-        "have drafts. On a CPU, answers in int8 and int8-static never depend on what else is in the batch; on a device "
-        "the faster attention is taken in any case",
+        "have drafts, and answers may differ slightly. On a CPU, answers in int8 and int8-static never depend on what "
+        "else is in the batch; on a device the faster attention is taken in any case",
     )
     threads: int = Field(
         0,
@@ -245,7 +246,10 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
 
 def _resolved(models_file: Path, package: Path) -> Path:
     try:
-        return (models_file.parent / package).resolve()
+        place = (models_file.parent / package).resolve()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # which is told where it is opened
+            place.stat()  # from Python 3.13 on only this notices a loop
+        return place
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a nul
         raise SettingsError(f"{models_file}: package {str(package)!r}: {error}") from None
 

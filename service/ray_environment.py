@@ -30,9 +30,9 @@ HAPROXY_WRAPPER = Path(__file__).parent / "haproxy.sh"
 # HAProxy reads a request's model out of what its buffer holds of the body; its own default is 16 KiB. A connection has
 # up to two buffers while a request or an answer passes, so 4,096 of them, the most there are, hold 512 MiB.
 BUFFER_BYTES = 64 * 1024
-# The largest message that a gateway and a replica exchange, the most that gRPC has; 4 MiB, Ray's default, is less than
-# some answers. What a request may bring and ask for is bounded by `Limits`.
-MESSAGE_BYTES = 2**31 - 1
+# The largest message that a gateway and a replica exchange; 4 MiB, Ray's default, is less than some answers. Whoever
+# reaches a replica's port may send one: it is read, in three times its size, before Ray's token is looked for.
+MESSAGE_BYTES = 128 * 1024 * 1024
 
 # Replicas tell their load every second rather than every ten, or more of them would come late.
 LOAD_REPORTS = {

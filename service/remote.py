@@ -18,7 +18,7 @@ from ray.serve.schema import DeploymentStatusOverview, ServeStatus
 
 from model.package import Manifest
 from service.api.observing import observed
-from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError
+from service.errors import InternalError, NotReady, ServerOverloaded, ServiceError, TooLarge
 from service.models_file import ModelSettings
 from service.replica_groups import REPLICA
 from service.schemas import AnyEvent, AnyRequest, ModelHealth, Response
@@ -188,7 +188,12 @@ def _remote_errors() -> Iterator[None]:
         yield
     except BackPressureError:
         raise ServerOverloaded() from None
-    except AioRpcError as error:  # of a replica whose end Ray has not understood
+    except AioRpcError as error:  # of a message that is too long, or a replica whose end Ray has not understood
+        if error.code() is StatusCode.RESOURCE_EXHAUSTED:
+            raise TooLarge(
+                "the answer is too long to pass through the gateway; ask for less at a time, or ask at the model's own "
+                "address, /models/<name>"
+            ) from None
         if error.code() not in GONE:
             raise
         raise NotReady("the model's replica is gone and will be replaced; try again") from None

@@ -38,7 +38,9 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_body_bytes: int = Field(2 * 1024 * 1024, ge=1)
-    max_inputs: int = Field(256, ge=1, description="texts, windows of long ones, or prompts times n, of one request")
+    max_inputs: int = Field(
+        256, ge=1, description="texts, windows of long ones, documents to rank, or prompts times n, of one request"
+    )
     max_rows: int = Field(1024, ge=1, description="one request's texts times its labels")
     max_sentences: int = Field(1024, ge=1, description="sentences of one request's texts to translate")
     request_timeout_s: float = Field(

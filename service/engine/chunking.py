@@ -41,7 +41,7 @@ class Chunking:
         first = group[0]
         if first.wants_prompt_logprobs or first.source_ids is not None:
             return
-        blocks = self._prefix_cache.match(first.prefilled_ids)
+        blocks = self._prefix_cache.match(first.prefilled_ids, first.permit.client)
         for sequence in group if blocks else []:
             self._restored[sequence] = first, blocks
             sequence.computed = len(blocks) * BLOCK_TOKENS
@@ -62,8 +62,8 @@ class Chunking:
                 if leaders and (len(leaders) + 1) * longest > self._budget:
                     break
                 stop = sequence.computed + tokens
-                is_plain = sequence.source_ids is None
-                stored = self._prefix_cache.add(sequence.prefilled_ids[:stop]) if is_plain else []
+                is_plain, owner = sequence.source_ids is None, sequence.permit.client
+                stored = self._prefix_cache.add(sequence.prefilled_ids[:stop], owner) if is_plain else []
                 leaders[key] = Chunk(sequence, tokens, blocks, stored)
             self._restored.pop(sequence, None)
         return list(leaders.values())
@@ -75,7 +75,8 @@ class Chunking:
         least = max(other, self._budget)
         if newcomer.source_ids is not None or newcomer.input_tokens - self._prefix_cache.max_tokens > least:
             return True
-        return newcomer.input_tokens - self._prefix_cache.known_tokens(newcomer.prefilled_ids) > least
+        known = self._prefix_cache.known_tokens(newcomer.prefilled_ids, newcomer.permit.client)
+        return newcomer.input_tokens - known > least
 
     def _next_tokens(self, sequence: Sequence) -> int:
         """Return how much of a prompt comes next. No single token is left for the last chunk (see `PrefixCache`)."""

@@ -2,6 +2,9 @@
 
 Prompts are cut into blocks of a fixed number of tokens. A block is known by its own tokens and the block before it, so
 a chain of blocks is a prompt's beginning. What was used longest ago leaves first.
+
+The first block is known by its owner, too, the client whose prompt it was. If clients shared blocks, one could guess at
+another's prompt, and learn from the time of an answer or from the counts of hits whether a guess was right.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class Block:
     tokens: Array | None = None
 
 
-Key = tuple[int, tuple[int, ...]]  # number of the block before (0: none), the block's own tokens
+Key = tuple[int | str, tuple[int, ...]]  # number of the block before (of the first: its owner), the block's own tokens
 
 
 class PrefixCache:
@@ -40,13 +43,13 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def match(self, ids: Sequence[int]) -> list[Block]:
-        """Return the blocks of the longest known beginning of the ids.
+    def match(self, ids: Sequence[int], owner: str) -> list[Block]:
+        """Return the blocks of the longest beginning of the ids that an owner is known to have had.
 
         Exactly one token is never left over: alone it would be computed by another kernel than as part of many, and an
         answer must not depend, not even in its last bit, on what others asked before.
         """
-        chain = self._known(ids)
+        chain = self._known(ids, owner)
         if len(ids) - len(chain) * BLOCK_TOKENS == 1 and chain:
             chain.pop()
         self._touch([key for key, _ in chain])
@@ -59,19 +62,19 @@ class PrefixCache:
         """How many tokens can be known."""
         return self.max_blocks * BLOCK_TOKENS
 
-    def known_tokens(self, ids: Sequence[int]) -> int:
+    def known_tokens(self, ids: Sequence[int], owner: str) -> int:
         """Return how many tokens of the beginning of the ids are known, without counting it as a question."""
-        return len(self._known(ids)) * BLOCK_TOKENS
+        return len(self._known(ids, owner)) * BLOCK_TOKENS
 
-    def add(self, ids: Sequence[int]) -> list[tuple[int, Block]]:
+    def add(self, ids: Sequence[int], owner: str) -> list[tuple[int, Block]]:
         """Take in the whole blocks of ids that a step computes; return the new ones and where each begins.
 
         The step fills them before the next one is scheduled. Of a prompt that is longer than all blocks only the
         beginning is kept: its end would push itself out, and be copied anew with each of its chunks.
         """
-        chain = self._known(ids)
+        chain = self._known(ids, owner)
         keys, added = [key for key, _ in chain], []
-        parent = chain[-1][1].number if chain else 0
+        parent: int | str = chain[-1][1].number if chain else owner
         for number, tokens in enumerate(islice(self._cut(ids), len(chain), None), start=len(chain)):
             block = Block(next(self._numbers))
             self._blocks[parent, tokens] = block
@@ -83,9 +86,9 @@ class PrefixCache:
             self._blocks.popitem(last=False)
         return added
 
-    def _known(self, ids: Sequence[int]) -> list[tuple[Key, Block]]:
+    def _known(self, ids: Sequence[int], owner: str) -> list[tuple[Key, Block]]:
         chain: list[tuple[Key, Block]] = []
-        parent = 0
+        parent: int | str = owner
         for tokens in self._cut(ids):
             block = self._blocks.get((parent, tokens))
             if block is None:

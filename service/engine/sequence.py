@@ -114,13 +114,16 @@ class Search:
 
 
 class Identity:
-    """A prompt, a source, and how many log probabilities of the prompt are wanted; hashed once, as prompts are long."""
+    """A client's prompt and source, and how many log probabilities of the prompt are wanted.
 
-    __slots__ = ("_hash", "_ids", "_logprobs")
+    It is hashed once, as prompts are long.
+    """
 
-    def __init__(self, prompt_ids: list[int], source_ids: list[int], logprobs: int | None) -> None:
-        self._ids, self._logprobs = (prompt_ids, source_ids), logprobs
-        self._hash = hash((tuple(prompt_ids), tuple(source_ids), logprobs))
+    __slots__ = ("_hash", "_ids", "_others")
+
+    def __init__(self, client: str, prompt_ids: list[int], source_ids: list[int], logprobs: int | None) -> None:
+        self._ids, self._others = (prompt_ids, source_ids), (client, logprobs)
+        self._hash = hash((tuple(prompt_ids), tuple(source_ids), *self._others))
 
     def __hash__(self) -> int:
         return self._hash
@@ -128,7 +131,7 @@ class Identity:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Identity) or self._hash != other._hash:
             return False
-        return self._logprobs == other._logprobs and self._ids == other._ids
+        return self._others == other._others and self._ids == other._ids
 
 
 @dataclass(eq=False)
@@ -173,7 +176,7 @@ class Sequence:
     def identity(self) -> Identity:
         """What it has in common with those that can share its prefill."""
         logprobs = self.decoding.params.prompt_logprobs if isinstance(self.decoding, Sampling) else None
-        return Identity(self.prompt_ids, self.source_ids or [], logprobs)
+        return Identity(self.permit.client, self.prompt_ids, self.source_ids or [], logprobs)
 
     @property
     def decoded(self) -> int:

@@ -158,6 +158,13 @@ def test_old_clients_are_served(ingress: Ingress) -> None:
 
 
 @needs_haproxy
+def test_a_connection_has_one_request_at_a_time_and_not_the_streams_of_http_2(ingress: Ingress) -> None:
+    answer = exchange(ingress, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+@needs_haproxy
 def test_a_client_that_waits_to_send_its_body_is_told_to(ingress: Ingress) -> None:
     body = b'{"model": "sentiment"}'
     head = (

@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from service.errors import EmptyInput, InternalError, NotReady, ServerOverloaded, ServiceError
+from service.errors import EmptyInput, InternalError, NotReady, ServerOverloaded, ServiceError, TooLarge
 from service.models_file import Autoscaling, ModelSettings
 from service.remote import health_by_controller, remote_tasks
 from service.replica_groups import REPLICA
@@ -151,6 +151,7 @@ async def test_while_the_controller_is_away_the_handle_is_asked(
         (BackPressureError(num_queued_requests=1, max_queued_requests=1), ServerOverloaded),
         (RayActorError(), NotReady),
         (AioRpcError(StatusCode.CANCELLED, Metadata(), Metadata(), "secret"), NotReady),
+        (AioRpcError(StatusCode.RESOURCE_EXHAUSTED, Metadata(), Metadata(), "CLIENT: Received message"), TooLarge),
         (DeploymentUnavailableError(DeploymentID("model", "a")), NotReady),
         (RayTaskError("predict", "a traceback", EmptyInput("input is empty", "input")), EmptyInput),
         (RayTaskError("predict", "a traceback", ZeroDivisionError("secret")), InternalError),

@@ -9,6 +9,7 @@ from typing import Any
 from service.tasks.tools.trial import CALLING, Trial
 
 DEEPEST = 100  # lists and objects in one another, in a call's arguments
+LONGEST = 65_536  # characters of them that are parsed; nothing else in the process goes on meanwhile
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class CallForm:
 
 
 def _as_values(arguments: Any) -> Any:
-    """Return what JSON says, unless it is too deep, or no object."""
-    if not isinstance(arguments, str):
+    """Return what JSON says, unless it is too long or too deep, or no object."""
+    if not isinstance(arguments, str) or len(arguments) > LONGEST:
         return arguments
     if not arguments.strip():  # what is put together of a stream's pieces, where there are none
         return {}

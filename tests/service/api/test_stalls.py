@@ -176,6 +176,33 @@ WORST = {
     ),
     "stop texts": ("/generate", body("stories", prompt="a", stop=["x" * 256] * 16, n=64, max_tokens=20)),
     "choices with log probabilities": ("/generate", body("stories", prompt="a", n=64, logprobs=20, max_tokens=100)),
+    "a JSON schema as a text": (
+        "/pipeline/text-generation",
+        body(
+            "stories",
+            inputs="a",
+            parameters={"grammar": {"type": "json", "value": json.dumps({"enum": [[[]]] * (SIZE // 9)})}},
+        ),
+    ),
+    "calls whose arguments are long": (
+        "/v1/chat/completions",
+        body(
+            "chat",
+            messages=[
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {
+                            "type": "function",
+                            "id": "a",
+                            "function": {"name": "f", "arguments": json.dumps({"a": [[[]]] * (SIZE // 9)})},
+                        }
+                    ],
+                },
+                SAYS_A,
+            ],
+        ),
+    ),
     "a JSON schema of many values": (
         "/generate",
         body("stories", prompt="a", grammar={"json_schema": {"enum": list(range(60_000))}}),

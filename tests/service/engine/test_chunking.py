@@ -172,6 +172,24 @@ def test_a_known_beginning_is_not_computed_again() -> None:
     assert scheduler.prefix_cache.hit_tokens == 32
 
 
+def test_clients_share_neither_what_is_known_nor_a_prefill() -> None:
+    scheduler = make_scheduler(max_blocks=8, prefill_tokens=256)
+    scheduler.add(of_client("ada", make_sequence(prompt=40, max_tokens=1)))
+    advance(scheduler)
+    advance(scheduler)
+    for client in ("ada", "bob", "bob"):
+        scheduler.add(of_client(client, make_sequence(prompt=40)))
+
+    batch = advance(scheduler)
+    assert isinstance(batch, Prefill)
+    assert sorted(
+        (chunk.sequence.permit.client, len(chunk.restored), len(chunk.sharers)) for chunk in batch.chunks
+    ) == [
+        ("ada", 2, 0),
+        ("bob", 0, 1),
+    ]
+
+
 @pytest.mark.parametrize("remaining", [1, 16, 17, 18, 33, 40])
 def test_no_chunk_is_a_single_token_unless_the_prompt_is(remaining: int) -> None:
     scheduler = make_scheduler(prefill_tokens=16)

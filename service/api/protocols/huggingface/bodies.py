@@ -11,10 +11,12 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from model.package import Activation, Aggregation
+from service.api.bodies import check_values
 from service.api.protocols.nulls import NotDone, NullsLeftOut, refused
 from service.api.protocols.tei.schemas import Direction
 from service.schemas.decoding import MAX_SUPPRESSED, DecodingRequest
 from service.schemas.generate import GenerateRequest
+from service.schemas.grammar import MAX_CHARACTERS
 from service.schemas.request import MAX_INT32, Ids, Text, Texts
 from service.schemas.rerank import MAX_DOCUMENTS
 from service.schemas.sampling import StopText
@@ -333,7 +335,12 @@ class OutputForm(_Open):
     @model_validator(mode="after")
     def _value_is_of_its_type(self) -> Self:
         if self.type != "regex" and isinstance(self.value, str):
-            with suppress(ValueError, RecursionError):  # which is told below
+            if len(self.value) > MAX_CHARACTERS:
+                raise PydanticCustomError(
+                    "form", f"`value` has {len(self.value)} characters; the limit is {MAX_CHARACTERS}"
+                )
+            check_values(self.value.encode())  # those of a text in a body have not been counted
+            with suppress(ValueError):  # which is told below
                 self.value = json.loads(self.value)
         if isinstance(self.value, str if self.type == "regex" else dict):
             return self

@@ -187,6 +187,21 @@ async def test_summaries_and_translations_take_generate_parameters(client: Clien
             422,
             "should be a text for",
         ),
+        (
+            "/pipeline/text-generation",
+            {
+                "inputs": "x",
+                "parameters": {"grammar": {"type": "json", "value": '{"enum": [%s 1]}' % ("[]," * 30_000)}},
+            },
+            422,
+            "`value` has 90014 characters; the limit is 65536",
+        ),
+        (
+            "/pipeline/text-generation",
+            {"inputs": "x", "parameters": {"grammar": {"type": "json", "value": '{"items":' * 940 + "1" + "}" * 940}}},
+            413,
+            "more than 200 lists and objects in one another",
+        ),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"sequence_bias": [[[5], 1.0]]}}, 422, "sequence_"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"guidance_scale": 1.5}}, 422, "guidance_scale"),
         ("/pipeline/text-generation", {"inputs": "x", "parameters": {"do_sample": True, "num_beams": 2}}, 422, "beams"),
