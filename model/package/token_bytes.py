@@ -28,11 +28,19 @@ class TokenBytes:
     drops_space: bool  # a space that a text begins with is not shown
 
 
-def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
-    """Return what each token writes; raises `NoBytes` where a token alone does not say it."""
+def writing(tokenizer: Tokenizer) -> tuple[Write, bool]:
+    """Return what writes a token, unless it is special, and whether a text's first space is left out.
+
+    Raises `NoBytes` where a token alone does not say what it writes.
+    """
     if tokenizer.decoder is None:
         raise NoBytes("its tokens are joined by spaces")
-    write, drops_space = _reading(_parts(json.loads(tokenizer.decoder.__getstate__())))
+    return _reading(_parts(json.loads(tokenizer.decoder.__getstate__())))
+
+
+def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
+    """Return what each token writes; raises `NoBytes` where a token alone does not say it."""
+    write, drops_space = writing(tokenizer)
     special = {token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special}
     vocabulary = tokenizer.get_vocab()
     texts: list[bytes | None] = [None] * (1 + max(vocabulary.values(), default=-1))  # some ids are no token's
@@ -47,7 +55,6 @@ def _parts(decoding: Decoding) -> list[Decoding]:
 
 
 def _reading(parts: list[Decoding]) -> tuple[Write, bool]:
-    """Return how a token is written, and whether a text's first space is left out."""
     kinds = [part["type"] for part in parts]
     if kinds in (["ByteLevel"], ["ByteLevel", "Strip"]):
         return _byte_level(), kinds[-1] == "Strip" and _strips_a_space(parts[-1])

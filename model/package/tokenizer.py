@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -15,7 +15,7 @@ from tokenizers import NormalizedString, PreTokenizedString, Tokenizer
 from model.package.clean_up import CleanUp, cleaned_up, raw
 from model.package.encoders import PairText
 from model.package.part import Side
-from model.package.token_bytes import NoBytes, TokenBytes, token_bytes
+from model.package.token_bytes import NoBytes, TokenBytes, token_bytes, writing
 
 NOTHING = r"(?!)"  # a pattern that no text has
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
@@ -61,8 +61,11 @@ class Encoding:
         texts: list[int | None] = self._found.sequence_ids if self._parts is None else self._parts.texts
         return texts
 
-    def shortened(self, limit: int, *, only: int | None = None, side: Side = "right") -> Encoding:
+    def shortened(self, limit: int, *, only: int | None = None, side: Side = "right", kept: int = 0) -> Encoding:
         """Return it with no more than `limit` ids. Texts lose their ends, or their beginnings; special tokens stay.
+
+        A text that loses its beginning keeps its first `kept` characters, as a prompt that stands before it; of a pair
+        the first text does.
 
         Only ids and segments are shortened: tokens, offsets, words and texts are still those of the whole text.
 
@@ -77,6 +80,9 @@ class Encoding:
             if counts[text]:
                 start = texts.index(text)
                 stop, lost = start + counts[text], counts[text] - shares[text]
+                if side == "left":
+                    first = 0 if text else sum(begin < kept for begin, _ in self.offsets[start:stop])
+                    start += min(first, shares[text])
                 cut = slice(start, start + lost) if side == "left" else slice(stop - lost, stop)
                 del ids[cut], segment_ids[cut]
         return replace(self, ids=ids, segment_ids=segment_ids)
@@ -137,6 +143,7 @@ class PackageTokenizer:
         # The text of each single id, and as it is behind another: a decoder may strip a text's first space.
         self.text_of: Mapping[int, str] = _Texts(tokenizer, cleans_up=self.cleans_up)
         self.text_behind: Mapping[int, str] = _Texts(tokenizer, cleans_up=self.cleans_up, is_behind=True)
+        self._bytes_of_parts: dict[int, tuple[int, ...] | None] = {}
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
@@ -242,6 +249,20 @@ class PackageTokenizer:
         if self.cleans_up:
             raise NoBytes("its decoder takes away spaces before punctuation")
         return token_bytes(self._tokenizer)
+
+    def bytes_of_part(self, token: int) -> tuple[int, ...] | None:
+        """Return the bytes of a token that is no whole character, or has a part of one, if they are known."""
+        if token not in self._bytes_of_parts:
+            write = self._write if REPLACEMENT in self.text_behind[token] else None
+            self._bytes_of_parts[token] = None if write is None else tuple(write(self.token_of(token)))
+        return self._bytes_of_parts[token]
+
+    @cached_property
+    def _write(self) -> Callable[[str], bytes] | None:
+        try:
+            return writing(self._tokenizer)[0]
+        except NoBytes:
+            return None
 
     def decode(self, ids: Sequence[int], *, skips_special: bool = True) -> str:
         """Return the text of ids, special tokens left out unless they are asked for."""

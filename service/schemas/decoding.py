@@ -19,7 +19,9 @@ class DecodingRequest(Request):
     """A request whose answer is decoded token by token."""
 
     max_tokens: int | None = Field(None, ge=1, le=MAX_INT32, description="most tokens to generate")
-    min_tokens: int | None = Field(None, ge=0, le=MAX_INT32, description="tokens to generate before the end may come")
+    min_tokens: int | None = Field(
+        None, ge=0, le=MAX_INT32, description="tokens to generate before an end or a stop text may come"
+    )
     beam_size: int | None = Field(None, ge=1, le=MAX_INT32, description="beams of a search; 1 searches none")
     length_penalty: float | None = Field(
         None, ge=-5, le=5, description="beam search: scores are divided by length to this power; 1 if nobody says"

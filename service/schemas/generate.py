@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NotRequired, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
@@ -127,6 +127,7 @@ class TopLogprob(TypedDict):
     id: int
     text: str
     logprob: float
+    bytes: NotRequired[tuple[int, ...]]  # of a token that is no whole character, if they are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class TokenLogprob:
     text: str
     top: list[TopLogprob]
     logprob: float | None = None
+    bytes: tuple[int, ...] | None = None  # of a token that is no whole character, if they are known
 
 
 class Choice(Response):

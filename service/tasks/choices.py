@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model.package import Detokenizer, PackageTokenizer
+from model.package.tokenizer import REPLACEMENT
 from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Output
 from service.engine.sequence import Sequence
@@ -53,6 +54,7 @@ class SampledChoice:
         self._tokenizer, self._request, self._index = tokenizer, request, index
         self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
         self._stop_texts = StopTexts(as_list(request.stop or []))
+        self._unstoppable = sequence.decoding.params.constraints.min_tokens  # left that no stop text ends
         self._echoes = request.echo  # not yet done
 
     @property
@@ -91,7 +93,9 @@ class SampledChoice:
         for place, step in enumerate(steps, start=1):
             ends = is_last and place == len(steps)
             begins += [self._detokenizer.begins] * len(step)
-            text += self._stop_texts.add(self._detokenizer.add(step, is_last=ends), is_last=ends)
+            piece = self._detokenizer.add(step, is_last=ends)
+            text += piece if self._unstoppable > 0 else self._stop_texts.add(piece, is_last=ends)
+            self._unstoppable -= len(step)
             if self.is_done:
                 break
         return text, begins
@@ -122,7 +126,12 @@ class SearchedChoices:
         for rank in range(request.n):
             best = output.hypotheses[min(rank, len(output.hypotheses) - 1)]
             stop_texts, index = StopTexts(as_list(request.stop or [])), self._first_index + rank
-            text = stop_texts.add(Detokenizer(tokenizer, prompt.ids).add(best.ids, is_last=True), is_last=True)
+            detokenizer, least = (
+                Detokenizer(tokenizer, prompt.ids),
+                self.sequence.decoding.params.constraints.min_tokens,
+            )
+            text = detokenizer.add(best.ids[:least])
+            text += stop_texts.add(detokenizer.add(best.ids[least:], is_last=True), is_last=True)
             reason: FinishReason = "stop" if stop_texts.is_met else best.finish_reason
             if request.echo:
                 yield echo(tokenizer, request, prompt, [], index)
@@ -139,7 +148,8 @@ def echo(
     """Return the prompt as the first piece of a choice; `scored` are its tokens behind the first."""
     tokens = None
     if request.logprobs is not None:
-        first = TokenLogprob(id=prompt.ids[0], text=tokenizer.decode(prompt.ids[:1]), logprob=None, top=[])
+        token = prompt.ids[0]
+        first = TokenLogprob(token, tokenizer.decode([token]), [], bytes=tokenizer.bytes_of_part(token))
         # A start token stands before a text without being part of it.
         is_shown = bool(first.text) or request.ids() is not None
         begins = [not first.text, *[False] * len(scored)]
@@ -157,5 +167,10 @@ def token_logprobs(
         top: list[TopLogprob] = [
             {"id": other, "text": text_of[other], "logprob": logprob} for other, logprob in token.top
         ]
-        found.append(TokenLogprob(id=token.id, text=text_of[token.id], logprob=token.logprob, top=top))
+        for other in top:
+            if REPLACEMENT in other["text"] and (bytes_of_part := tokenizer.bytes_of_part(other["id"])) is not None:
+                other["bytes"] = bytes_of_part
+        text = text_of[token.id]
+        bytes_of_text = tokenizer.bytes_of_part(token.id) if REPLACEMENT in text else None
+        found.append(TokenLogprob(token.id, text, top, token.logprob, bytes_of_text))
     return found

@@ -136,7 +136,7 @@ class Encoder:
             self.pool,
             permit,
             self.tokenizer,
-            [(reading.prompt + first, *others) for first, *others in texts],
+            texts,
             self.limit,
             truncate=reading.truncate,
             side=reading.side or self.manifest.truncation_side,
@@ -144,6 +144,7 @@ class Encoder:
             param=reading.param,
             repeated_param=reading.repeated_param,
             inputs_per_text=reading.inputs_per_text,
+            prompt=reading.prompt,
         )
 
     async def read_windows(self, permit: Permit, texts: Sequence[Texts], reading: Reading) -> tuple[list[Windows], int]:

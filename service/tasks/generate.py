@@ -209,7 +209,8 @@ class Generate:
         for place, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True)):
             first, most, length = place * request.n, self._max_tokens(request, prompt), len(prompt.ids)
             if beam_size > 1:
-                ends = ends_text(self._tokenizer, as_list(request.stop or []), prompt.ids)
+                least = self._defaults.min_tokens(request, length)
+                ends = ends_text(self._tokenizer, as_list(request.stop or []), prompt.ids, least)
                 search = self._defaults.search(
                     request,
                     beam_size,

@@ -111,7 +111,7 @@ class Prompts:
             raise InvalidRequest("echo is for models that continue a prompt; this one reads it as a source", "echo")
 
     async def _encoded(self, texts: Sequence[str], permit: Permit, *, truncate: bool) -> list[list[int]]:
-        side = self._manifest.truncation_side
+        side, kept = self._manifest.truncation_side, len(self._prefix)
         if truncate:
             texts = [with_fewer_characters(text, self._limit, side) for text in texts]
         for place, text in enumerate(texts):
@@ -120,9 +120,9 @@ class Prompts:
         def keep(place: int, encoding: Encoding) -> list[int]:
             row = self._framed(encoding.ids)
             if truncate:
-                row = self._framed(encoding.shortened(self._limit, side=side).ids)
+                row = self._framed(encoding.shortened(self._limit, side=side, kept=kept).ids)
                 if len(row) > self._limit:  # by the end behind it
-                    row = self._framed(encoding.shortened(self._limit - 1, side=side).ids)
+                    row = self._framed(encoding.shortened(self._limit - 1, side=side, kept=kept).ids)
                 return row
             check_length(len(row), self._limit, self._param, which(place, len(texts)))
             return row

@@ -78,10 +78,10 @@ class Rerank:
         embedding = self._manifest.embedding or Embedding()
         before = embedding.prompt(*OF_DOCUMENTS)
         check_copies(len(before) * len(documents), "documents")
-        queries, texts = [(embedding.prompt(*OF_QUERIES) + request.query,)], [(before + each,) for each in documents]
+        queries, texts = [(request.query,)], [(each,) for each in documents]
         of_query, of_documents = (
-            Reading(truncate=request.truncate, side=request.truncation_side, param=param)
-            for param in ("query", "documents")
+            Reading(truncate=request.truncate, side=request.truncation_side, prompt=prompt, param=param)
+            for prompt, param in ((embedding.prompt(*OF_QUERIES), "query"), (before, "documents"))
         )
         with self._encoder.admit(client, [*queries, *texts], of_documents) as permit:
             inputs = await self._encoder.inputs(permit, queries, of_query)

@@ -37,12 +37,12 @@ def beginning_of(wanted: str, shown: str) -> int:
 
 
 def ends_text(
-    tokenizer: PackageTokenizer, texts: Sequence[str], prompt_ids: Sequence[int]
+    tokenizer: PackageTokenizer, texts: Sequence[str], prompt_ids: Sequence[int], min_tokens: int = 0
 ) -> Callable[[list[int], int], Hashable | None] | None:
     """Return what tells what ids behind a prompt show up to a stop text that the last of them completes.
 
-    None of the others have one. It decodes no more of them than a stop text may have tokens, each of a byte at least.
-    None if there is no stop text.
+    None of the others have one, and none begins within the first `min_tokens`. It decodes no more of them than a stop
+    text may have tokens, each of a byte at least. None if there is no stop text.
     """
     texts = [text for text in texts if text]
     if not texts:
@@ -53,7 +53,9 @@ def ends_text(
         piece = tokenizer.text_behind[token]
         if last.isdisjoint(piece) and REPLACEMENT not in piece:  # it may have the last byte of a character
             return None
-        start = max(0, len(ids) - tail)
+        start = max(min_tokens, len(ids) - tail)
+        if start > len(ids):
+            return None
         before = ids[max(0, start - SPARE) : start] if start else list(prompt_ids[-SPARE:])
         text = tokenizer.decode([*before, *ids[start:], token])[len(tokenizer.decode(before)) :]
         found = [place for place in map(text.find, texts) if place >= 0]

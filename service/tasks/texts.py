@@ -105,19 +105,22 @@ async def one_shot_inputs(
     param: str = "input",
     repeated_param: str = "input",
     inputs_per_text: int = 1,
+    prompt: str = "",
 ) -> list[TextInput]:
     """Encode texts or pairs for an encoder; those of more than `limit` tokens are cut or refused.
 
-    `side` is what a text loses that is cut. Of a pair, text `only` is cut, or the longer one if that is None. Errors
-    name the field `param` for a single text or for the one that is cut, and `repeated_param` for the other.
-    `inputs_per_text` inputs in a row are of one text of the request.
+    `prompt` stands before each text, of a pair before the first, and stays. `side` is what a text loses that is cut. Of
+    a pair, text `only` is cut, or the longer one if that is None. Errors name the field `param` for a single text or
+    for the one that is cut, and `repeated_param` for the other. `inputs_per_text` inputs in a row are of one text of
+    the request.
     """
     if truncate:  # each text once, however many it stands beside
         shorter = {text: with_fewer_characters(text, limit, side) for text in set(chain.from_iterable(inputs))}
         inputs = [tuple(shorter[text] for text in texts) for texts in inputs]
+    inputs = [(prompt + first, *others) for first, *others in inputs]
     among = len(inputs) // inputs_per_text
     cut = 1 if only is None else only
-    for place, texts in enumerate(inputs):
+    for place, texts in enumerate(() if truncate else inputs):
         for part, text in enumerate(texts):
             is_cut = len(texts) == 1 or part == cut
             check_characters(text, limit, param if is_cut else repeated_param, which(place // inputs_per_text, among))
@@ -126,7 +129,7 @@ async def one_shot_inputs(
         if not encoding.ids:
             raise no_tokens(param, which(place // inputs_per_text, among))
         if truncate:
-            encoding = encoding.shortened(limit, only=only, side=side)
+            encoding = encoding.shortened(limit, only=only, side=side, kept=len(prompt))
         if len(encoding.ids) > limit:
             where, is_pair = which(place // inputs_per_text, among), len(inputs[place]) == 2
             if is_pair and repeated_param != param:

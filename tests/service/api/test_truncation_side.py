@@ -102,6 +102,42 @@ async def test_so_does_what_is_turned_into_another_text(open_client: OpenClient,
     assert cut["choices"] != beginning["choices"]
 
 
+async def test_what_stands_before_a_text_stays(
+    open_client: OpenClient, make_package: MakePackage, tmp_path: Path
+) -> None:
+    asked, text = {"truncate": True, "truncation_side": "left"}, " ".join(LONG)
+    prompted = with_manifest(
+        make_package("embed"),
+        tmp_path / "prompted",
+        embedding={"prompts": {"query": "the dog ", "document": "a ball "}},
+    )
+    async with open_client(prompted) as client:
+        embedded = await post(client, "/embed", input=text, prompt="the dog ", **asked)
+        room = 62 - ((await post(client, "/embed", input="the dog"))["usage"]["prompt_tokens"] - 2)
+        whole = await post(client, "/embed", input="the dog " + " ".join(LONG[-room:]))
+        query = {"query": text, "documents": ["red", text], **asked}
+        ranked = await post(client, "/rerank", **query)
+        in_words = [
+            await post(client, "/embed", input=each, prompt=before, truncate=True, truncation_side="left")
+            for before, each in (("the dog ", text), ("a ball ", "red"), ("a ball ", text))
+        ]
+
+    np.testing.assert_allclose(embedded["embeddings"], whole["embeddings"], atol=1e-6)
+    assert embedded["usage"]["prompt_tokens"] == 64
+    first, *others = np.array([each["embeddings"][0] for each in in_words])
+    scores = {each["index"]: each["relevance_score"] for each in ranked["results"]}
+    np.testing.assert_allclose([scores[0], scores[1]], [first @ other for other in others], atol=1e-6)
+
+
+async def test_a_prompt_that_is_too_long_itself_is_all_that_is_read(open_client: OpenClient) -> None:
+    asked = {"truncate": True, "truncation_side": "left"}
+    async with open_client("embed") as client:
+        cut = await post(client, "/embed", input="good film", prompt=" ".join(LONG), **asked)
+        beginning = await post(client, "/embed", input=" ".join(LONG[:62]))
+
+    np.testing.assert_allclose(cut["embeddings"], beginning["embeddings"], atol=1e-6)
+
+
 async def test_the_masks_that_are_left_are_those_at_the_end(open_client: OpenClient, left: Callable[..., Path]) -> None:
     text = "[MASK] dog " * 40
     async with open_client(left("encoder")) as client:

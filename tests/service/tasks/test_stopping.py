@@ -51,3 +51,13 @@ def test_a_beam_has_a_stop_text_from_the_token_on_that_completes_it(stories: Tin
     *before, shown = [ends(ids[:place], ids[place]) for place in range(first + 1)]
     assert not any(before) and isinstance(shown, tuple)
     assert texts[first].split(stop)[0].endswith(str(shown[-1]))
+
+
+def test_a_beams_first_tokens_may_be_held_to_no_stop_text(stories: TinyPackage) -> None:
+    prompt, *ids = stories.tokenizer.encode("Once a dog and a dog and a dog", adds_special=False).ids
+    half = len(ids) // 2
+    ends = [ends_text(stories.tokenizer, ["dog"], [prompt], least) for least in (0, half, len(ids))]
+    free, held, never = [[place for place in range(len(ids)) if end and end(ids[:place], ids[place])] for end in ends]
+
+    assert held and held == [place for place in free if place >= half] != free
+    assert not never

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -83,7 +84,9 @@ class CompletionLogprobs(Response):
     tokens: list[str]
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int] = Field(description="where each token begins, counted in characters of the tokens before")
+    text_offset: list[int] = Field(
+        description="where each token begins in the text, in characters; the parts of one begin where it does"
+    )
 
 
 class CompletionChoice(WithNulls):
@@ -131,10 +134,10 @@ async def completion(request: CompletionRequest, calls: Calls) -> Completion:
 
 async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGenerator[CompletionChunk, None]:
     """Yield an answer's chunks; raises a `ServiceError`."""
-    offsets: dict[int, int] = defaultdict(int)  # by the choice's index
+    written: dict[int, _Written] = defaultdict(_Written)  # by the choice's index
 
     async def piece(event: GenerateEvent, turn: Turn) -> CompletionChunkChoice:
-        return await _piece(event, offsets, turn)
+        return await _piece(event, written[event.index], turn)
 
     chunks = pieces(calls, request, "generate", "cmpl", piece)
     async with aclosing(chunks):
@@ -143,17 +146,14 @@ async def completion_chunks(request: CompletionRequest, calls: Calls) -> AsyncGe
 
 
 async def _choice(choice: Choice, turn: Turn) -> CompletionChoice:
-    logprobs = None if choice.logprobs is None else await _logprobs(choice.logprobs, 0, turn)
+    logprobs = None if choice.logprobs is None else await _logprobs(choice.logprobs, _Written(), turn)
     return CompletionChoice.model_construct(
         index=choice.index, text=choice.text, logprobs=logprobs, finish_reason=finish_reason_of(choice.finish_reason)
     )
 
 
-async def _piece(event: GenerateEvent, offsets: dict[int, int], turn: Turn) -> CompletionChunkChoice:
-    logprobs = None
-    if event.logprobs is not None:
-        logprobs = await _logprobs(event.logprobs, offsets[event.index], turn)
-        offsets[event.index] += sum(map(len, logprobs.tokens))
+async def _piece(event: GenerateEvent, written: _Written, turn: Turn) -> CompletionChunkChoice:
+    logprobs = None if event.logprobs is None else await _logprobs(event.logprobs, written, turn)
     return CompletionChunkChoice.model_construct(
         index=event.index,
         text=event.text,
@@ -162,15 +162,29 @@ async def _piece(event: GenerateEvent, offsets: dict[int, int], turn: Turn) -> C
     )
 
 
-async def _logprobs(tokens: list[TokenLogprob], offset: int, turn: Turn) -> CompletionLogprobs:
+class _Written:
+    """How many characters tokens have written; a character counts from its last byte on."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def add(self, token: TokenLogprob) -> None:
+        if token.bytes is None:
+            self.characters += len(self._decoder.decode(b"", final=True)) + len(token.text)
+        else:
+            self.characters += len(self._decoder.decode(bytes(token.bytes)))
+
+
+async def _logprobs(tokens: list[TokenLogprob], written: _Written, turn: Turn) -> CompletionLogprobs:
     top_logprobs, text_offset = [], []
     for token in tokens:
         top_logprobs.append(_top(token))
-        text_offset.append(offset)
-        offset += len(token.text)
+        text_offset.append(written.characters)
+        written.add(token)
         await turn.give()
     return CompletionLogprobs.model_construct(
-        tokens=[token.text for token in tokens],
+        tokens=[_name(token.text, token.bytes) for token in tokens],
         token_logprobs=[token.logprob for token in tokens],
         top_logprobs=top_logprobs,
         text_offset=text_offset,
@@ -183,6 +197,11 @@ def _top(token: TokenLogprob) -> dict[str, float] | None:
         return None
     top: dict[str, float] = {}
     for alternative in token.top:
-        top.setdefault(alternative["text"], alternative["logprob"])
-    top.setdefault(token.text, token.logprob)
+        top.setdefault(_name(alternative["text"], alternative.get("bytes")), alternative["logprob"])
+    top.setdefault(_name(token.text, token.bytes), token.logprob)
     return top
+
+
+def _name(text: str, part: tuple[int, ...] | None) -> str:
+    r"""Return a token as OpenAI writes it: one that is a part of a character by its bytes, as `bytes:\xc3`."""
+    return text if part is None else "bytes:" + "".join(f"\\x{byte:02x}" for byte in part)

@@ -12,13 +12,16 @@ from service.schemas import Message
 
 
 def messages_of(items: str | Sequence[InputItem]) -> list[Message]:
-    """Return a conversation's messages; raises `InvalidRequest`.
+    """Return a conversation's messages, one at least; raises `InvalidRequest`.
 
     What the model thought, said and called without anybody else between is one message.
     """
     if isinstance(items, str):
         return [Message(role="user", content=items)]
-    return [Message.model_validate(message) for message in _messages(items)]
+    messages = [Message.model_validate(message) for message in _messages(items)]
+    if not messages:
+        raise InvalidRequest("input has no message, and reasoning without text alone; send a message", "input")
+    return messages
 
 
 @dataclass

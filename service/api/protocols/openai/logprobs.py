@@ -18,7 +18,7 @@ class TopLogprob(TypedDict):
     # Of plain values only, or the garbage collector would look at each: see `service.schemas.TopLogprob`.
     token: str
     logprob: float
-    bytes: tuple[int, ...] | None  # in UTF-8, unless it is no whole characters
+    bytes: tuple[int, ...] | None  # in UTF-8; none of a part of a character whose bytes are not known
 
 
 class ScoredToken(TopLogprob):
@@ -32,17 +32,17 @@ async def logprobs_of(tokens: list[TokenLogprob], turn: Turn) -> list[ScoredToke
     found: list[ScoredToken] = []
     for token in tokens:
         assert token.logprob is not None, "bug: without echo there is no first token"
-        top = [_with_logprob(other["text"], other["logprob"]) for other in token.top]
-        found.append({**_with_logprob(token.text, token.logprob), "top_logprobs": top})
+        top = [_with_logprob(other["text"], other["logprob"], other.get("bytes")) for other in token.top]
+        found.append({**_with_logprob(token.text, token.logprob, token.bytes), "top_logprobs": top})
         await turn.give()
     return found
 
 
-def _with_logprob(text: str, logprob: float) -> TopLogprob:
+def _with_logprob(text: str, logprob: float, part: tuple[int, ...] | None) -> TopLogprob:
     return {
         "token": text,
         "logprob": logprob,
-        "bytes": _utf8(text),
+        "bytes": _utf8(text) if part is None else part,
     }
 
 

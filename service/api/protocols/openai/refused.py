@@ -70,6 +70,13 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
     "lora_path": (),
     "logits_processors": (),
     "logprob_token_ids": (),
+    "return_token_ids": (),
+    "no_stop_trim": (),
+    "custom_logit_processor": (),
+    "return_hidden_states": (),
+    "n_probs": (0,),
+    "samplers": (),
+    "t_max_predict_ms": (0,),
 }
 # The same of vectors, which are 32-bit numbers, the lowest byte first.
 REFUSED_OF_VECTORS: Mapping[str, tuple[Any, ...]] = {
@@ -84,7 +91,8 @@ REFUSED_OF_VECTORS: Mapping[str, tuple[Any, ...]] = {
 }
 LIMITS = ("n_predict", "max_new_tokens", "max_length")  # some clients send the names that all servers have for it
 TOOLS = {"tools": "tool_choice", "functions": "function_call"}  # which need not be there where none is to be chosen
-ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens")  # fields that are refused only where they say no
+# Fields that are refused only where they say no.
+ALWAYS = ("skip_special_tokens", "spaces_between_special_tokens", "include_reasoning")
 # Where what is refused can be had instead.
 ELSEWHERE = {
     **dict.fromkeys(("tools", "tool_choice"), "; they go with messages to /v1/chat/completions"),
@@ -95,6 +103,7 @@ ELSEWHERE = {
     "num_beams": "; send beam_size instead",
     "num_return_sequences": "; send n instead",
     "stop_sequences": "; send stop instead",
+    "n_probs": "; send logprobs instead",
     **dict.fromkeys(
         ("enable_thinking", "reasoning", "think", "thinking"), "; it goes with messages to /v1/chat/completions"
     ),

@@ -41,6 +41,7 @@ from service.schemas import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from service.tasks.similarity import similarities
 from service.tasks.texts import as_list
 
 
@@ -75,8 +76,9 @@ async def similarity(calls: Calls, request: SimilarityRequest) -> list[float]:
         truncation_direction=parameters.truncation_direction,
         prompt_name=parameters.prompt_name,
     )
-    first, *others = np.array(await embed(calls, asked))
-    return [float(first @ other) for other in others]
+    vectors = np.array(await embed(calls, asked))
+    cosines: list[float] = similarities("cosine", vectors[:1], vectors[1:]).tolist()
+    return cosines
 
 
 async def predict(calls: Calls, request: PredictRequest) -> Iterator[Any]:

@@ -139,6 +139,13 @@ async def test_similarities_are_the_cosines_of_the_vectors(client: Client) -> No
     np.testing.assert_allclose(similar, [first @ other for other in others], atol=1e-6)
 
 
+async def test_no_text_is_more_like_another_than_like_itself(client: Client) -> None:
+    texts = ["Hello there", "How is bread made?", *TEXTS, "the red dog", "a good film"]
+    for text in texts:
+        (similar,) = await post(client, "/similarity", inputs={"source_sentence": text, "sentences": [text]})
+        assert similar == 1.0
+
+
 async def test_tokens_know_their_text_and_special_ones_have_no_place(client: Client) -> None:
     (tokens,) = await post(client, "/tokenize", inputs=TEXTS[1])
     (plain,) = await post(client, "/tokenize", inputs=[TEXTS[1]], add_special_tokens=False)

@@ -78,14 +78,47 @@ async def test_echo_with_logprobs_scores_a_prompt_of_ids(client: Client) -> None
     assert logprobs["text_offset"] == [sum(lengths[:place]) for place in range(len(lengths))]
 
 
-async def test_of_tokens_that_read_alike_the_likeliest_is_told(client: Client) -> None:
-    *_, first, second = await ids_of(client, "stories", "é")  # the bytes of a character, neither of which is a text
-    body = {"prompt": "Once", "max_tokens": 1, "logit_bias": {str(first): 100, str(second): 100}, "logprobs": 2}
-    answer = await post(client, "/v1/completions", **body, n=16, seed=1, temperature=10)
-    told = [(each["token_logprobs"][0], each["top_logprobs"][0]) for each in (c["logprobs"] for c in answer["choices"])]
+async def test_parts_of_characters_are_named_by_their_bytes_and_begin_where_the_character_does(client: Client) -> None:
+    body = {"prompt": "é 😀 é", "max_tokens": 0, "echo": True, "logprobs": 2}
+    (choice,) = (await post(client, "/v1/completions", **body))["choices"]
+    tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+    rows = zip(tokens, choice["logprobs"]["token_logprobs"], choice["logprobs"]["top_logprobs"], strict=True)
 
-    assert len({logprob for logprob, _ in told}) == 2
-    assert all(top == {"\ufffd": max(told)[0]} for _, top in told)
+    assert choice["text"] == "é 😀 é"
+    assert tokens[:3] == ["", "bytes:\\xc3", "bytes:\\xa9"] and tokens[-2:] == ["bytes:\\xc3", "bytes:\\xa9"]
+    assert offsets[:3] == [0, 0, 0] and offsets[-2:] == [4, 4] and offsets == sorted(offsets)
+    assert all(top[token] == logprob for token, logprob, top in list(rows)[1:])
+
+
+async def test_a_streams_parts_of_characters_begin_where_those_of_the_whole_answer_do(client: Client) -> None:
+    *_, first, second = await ids_of(client, "stories", "é")
+    body = {
+        "prompt": "Once",
+        "max_tokens": 8,
+        "logit_bias": {str(first): 90, str(second): 90},
+        "logprobs": 1,
+        "seed": 3,
+    }
+    (choice,) = (await post(client, "/v1/completions", **body))["choices"]
+    pieces = [
+        piece["choices"][0]["logprobs"] for piece in await events_of(client, "/v1/completions", **body, stream=True)
+    ]
+
+    for field, whole in choice["logprobs"].items():
+        assert [value for piece in pieces for value in piece[field]] == whole
+
+
+async def test_stop_texts_end_nothing_before_min_tokens(client: Client) -> None:
+    body = {"prompt": "Once", "max_tokens": 12, "temperature": 0}
+    (free,) = (await post(client, "/v1/completions", **body))["choices"]
+    stop = free["text"][3]
+    stopped = await post(client, "/v1/completions", **body, stop=stop)
+    held = await post(client, "/v1/completions", **body, stop=stop, min_tokens=12)
+    searched = await post(client, "/v1/completions", **body, stop=stop, min_tokens=12, beam_size=2)
+
+    assert stopped["choices"][0]["text"] == free["text"].partition(stop)[0]
+    assert held["choices"][0]["text"] == free["text"] and held["choices"][0]["finish_reason"] == "length"
+    assert searched["usage"]["completion_tokens"] == 12
 
 
 async def test_too_many_choices_to_choose_among_are_refused_by_their_own_field(
@@ -198,6 +231,10 @@ async def test_minus_one_is_all_tokens_and_no_seed_and_seeds_have_a_sign(client:
         ({"add_special_tokens": False}, "add_special_tokens"),
         ({"return_tokens_as_token_ids": True}, "return_tokens_as_token_ids"),
         ({"json_schema": {"type": "object"}}, "json_schema"),
+        ({"include_reasoning": False}, "include_reasoning"),
+        ({"return_token_ids": True}, "return_token_ids"),
+        ({"no_stop_trim": True}, "no_stop_trim"),
+        ({"n_probs": 5}, "n_probs"),
         ({"prompt_logprobs": 0}, "prompt_logprobs"),
     ],
 )
@@ -226,6 +263,8 @@ async def test_fields_that_ask_for_nothing_are_passed_over(client: Client) -> No
         "repeat_penalty": 1.0,
         "typical_p": 1,
         "mirostat": 0,
+        "include_reasoning": True,
+        "n_probs": 0,
     }
     more = await post(client, "/v1/completions", prompt="Once", **GREEDY, **harmless)
 

@@ -12,12 +12,20 @@ from tests.service.api.protocols.openai.conftest import (
     RESPONSES,
     THOUGHT,
     TIME,
+    refused,
 )
 
 
 @pytest.fixture
 def client(responding: Client) -> Client:
     return responding
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_items_that_say_nothing_are_refused(client: Client, stream: bool) -> None:
+    error = await refused(client, RESPONSES, input=[{"type": "reasoning", "id": "rs_1", "summary": []}], stream=stream)
+
+    assert error["param"] == "input" and "send a message" in error["message"]
 
 
 async def test_items_become_messages(client: Client) -> None:
