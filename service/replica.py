@@ -49,6 +49,7 @@ class Replica:
     def __init__(self, models: Sequence[ModelSettings]) -> None:
         from ray import serve
 
+        from service.accepting import accept_several
         from service.tasks.loading import load_task
         from service.tasks.reopening import ReopenedTask
         from service.tracing import Tracing
@@ -68,6 +69,7 @@ class Replica:
         self._asked = 0  # requests that had begun when Serve's controller was last told
         _settle_memory()
         sys.setswitchinterval(SWITCH_S)
+        accept_several()
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         from service.api.app import create_app
@@ -134,8 +136,11 @@ class Gateway:
     """All models under one address, in a process apart from them."""
 
     def __init__(self, models: Sequence[ModelSettings]) -> None:
+        from service.accepting import accept_several
+
         self._settings, self._metrics = _settings_and_metrics()
         self._models = models
+        accept_several()
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         from service.api.app import create_app
