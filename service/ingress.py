@@ -50,14 +50,14 @@ SERVER = "tcp-ut 3s"  # HAProxy 2.8 takes it from a server's own line alone; `ha
 CHECKS = """\
     timeout check 20s
 """
-# A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
-# here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
-# was on a connection that had been used before, and answer others with 502.
 # HAProxy would take any connection for HTTP/2 that begins like one. It bounds connections, not the hundred streams that
 # each of these may have, every one with buffers of its own for a body that is waited for.
 NO_HTTP2 = """\
     option disable-h2-upgrade
 """
+# A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
+# here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
+# was on a connection that had been used before, and answer others with 502.
 DEFAULTS = (
     LIVENESS
     + NO_HTTP2

@@ -65,7 +65,7 @@ class Encoding:
         """Return it with no more than `limit` ids. Texts lose their ends, or their beginnings; special tokens stay.
 
         A text that loses its beginning keeps its first `kept` characters, as a prompt that stands before it; of a pair
-        the first text does.
+        the first text does. White space behind a prompt is not to be counted: it may be in the text's first token.
 
         Only ids and segments are shortened: tokens, offsets, words and texts are still those of the whole text.
 
@@ -254,7 +254,8 @@ class PackageTokenizer:
         """Return the bytes of a token that is no whole character, or has a part of one, if they are known."""
         if token not in self._bytes_of_parts:
             write = self._write if REPLACEMENT in self.text_behind[token] else None
-            self._bytes_of_parts[token] = None if write is None else tuple(write(self.token_of(token)))
+            found = b"" if write is None else write(self.token_of(token))
+            self._bytes_of_parts[token] = None if _is_whole(found) else tuple(found)
         return self._bytes_of_parts[token]
 
     @cached_property
@@ -272,6 +273,14 @@ class PackageTokenizer:
     def decode_raw(self, ids: Sequence[int]) -> str:
         """Return the text of ids without special tokens, before it is cleaned up where this tokenizer does that."""
         return self._tokenizer.decode(list(ids))
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import is_dataclass
+from functools import cache
 from typing import Any
 
 import pydantic_core
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from starlette.responses import Response
 
 from service.api.protocols.nulls import WithNulls
@@ -103,4 +105,15 @@ def _json(value: Any) -> Iterator[bytes]:
 
 def _json_of(value: Any) -> bytes:
     """Return the JSON of a value; what is no number in JSON is null, in lists as in models."""
+    sample = value[0] if isinstance(value, list) and value else value
+    if is_dataclass(sample):  # of which `to_json` would write what is None
+        kind: Any = type(sample)
+        one, several = _adapters(kind)
+        return (one if sample is value else several).dump_json(value, exclude_none=True)
     return pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="null")
+
+
+@cache
+def _adapters(kind: Any) -> tuple[TypeAdapter[Any], TypeAdapter[Any]]:
+    """Return what writes one of a kind of dataclass, and lists of them."""
+    return TypeAdapter(kind), TypeAdapter(list[kind])

@@ -1,25 +1,21 @@
-"""Reading a request's body, within limits of size, time and memory, and of what it may hold.
-
-The latter is seen before the body is parsed: no parser of JSON lets the event loop run meanwhile.
-"""
+"""Reading a request's body, within limits of size, time and memory, and of what it may hold (`json_values.py`)."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.middleware import error_response
 from service.api.observing import observed
-from service.errors import Compressed, NotJson, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
+from service.errors import Compressed, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
+from service.json_values import check_values
 from service.tasks.task import ANONYMOUS
 from service.turns import Turn
 
@@ -28,11 +24,6 @@ LARGE_BODY = 2**16  # bytes; as many smaller ones as requests that may run at a 
 LARGE_BODIES = 128  # as large as they may be, and their values six times as large, until they are answered
 MAX_DIGITS = 20  # of a length that is announced; Python refuses to read thousands of them
 COMPRESSIONS = frozenset({"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"})
-MAX_VALUES = 65_536  # of one body: parsed in about ten milliseconds
-MAX_DEPTH = 200  # of lists and objects in one another: what is written of them in Python calls itself for each
-SPACE = b" \t\r\n\xef\xbb\xbf"  # the last three mark UTF-8
-SPACES = 1024  # that may come first; behind more of them all is counted
-BEGINNINGS = frozenset(b'[{"-0123456789tfnNI')  # of all that parsers take for JSON
 
 
 @dataclass
@@ -147,44 +138,3 @@ def replay(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return replayed
-
-
-def _is_in(encoding: str, body: bytes) -> bool:
-    """Whether a body is a text in an encoding, as a parser of JSON reads it, rather than an image with some zeros."""
-    try:
-        body.decode(encoding, "surrogatepass")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def check_values(body: bytes) -> None:
-    """Refuse a body of more values than can be parsed quickly, or of deeper ones; raises `TooLarge`, `NotJson`."""
-    encoding = json.detect_encoding(body)
-    if not encoding.startswith("utf-8") and _is_in(encoding, body):
-        # A parser of JSON would read what was not counted here.
-        raise NotJson(f"the body is in {encoding}; send JSON in UTF-8")
-    if not BEGINNINGS.intersection(body[:SPACES].lstrip(SPACE)[:1] or b"["):
-        return  # a picture, or a form
-    values, openers = body.count(b","), body.count(b"[") + body.count(b"{")
-    if values < MAX_VALUES and openers <= MAX_DEPTH:
-        return
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # so that every quote left begins or ends a string
-    if plain.count(b'"') > 4 * MAX_VALUES:  # a value is two strings at most: itself and its key
-        raise _too_many_values()
-    outside = b"".join(plain.split(b'"')[::2])
-    if max(outside.count(b","), outside.count(b"[") + outside.count(b"{")) >= MAX_VALUES:
-        raise _too_many_values()
-    if _depth(outside) > MAX_DEPTH:
-        raise TooLarge(f"the body has more than {MAX_DEPTH} lists and objects in one another", "body")
-
-
-def _too_many_values() -> TooLarge:
-    return TooLarge(f"the body has more than {MAX_VALUES} values; send several requests", "body")
-
-
-def _depth(outside: bytes) -> int:
-    """Return how many lists and objects are open at the most, in what stands outside of strings."""
-    steps = np.zeros(256, np.int8)
-    steps[list(b"[{")], steps[list(b"]}")] = 1, -1
-    return int(np.cumsum(steps[np.frombuffer(outside, np.uint8)], dtype=np.int32).max(initial=0))

@@ -12,13 +12,14 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.bodies import BEGINNINGS, SPACE, replay
+from service.api.bodies import replay
 from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response
 from service.api.observing import observed, route_path
 from service.api.protocols.huggingface.bodies import IMAGES, KINDS
 from service.api.protocols.libretranslate import paths as libretranslate
 from service.errors import NotJson, TooLarge, WrongForm
+from service.json_values import BEGINNINGS, SPACE
 
 FORM = "application/x-www-form-urlencoded"
 IN_PARTS = "multipart/form-data"  # as a page's own script may send it

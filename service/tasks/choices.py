@@ -54,7 +54,7 @@ class SampledChoice:
         self._tokenizer, self._request, self._index = tokenizer, request, index
         self._detokenizer = Detokenizer(tokenizer, sequence.prompt_ids)
         self._stop_texts = StopTexts(as_list(request.stop or []))
-        self._unstoppable = sequence.decoding.params.constraints.min_tokens  # left that no stop text ends
+        self._unstoppable = request.min_tokens or 0  # tokens that are left which no stop text ends
         self._echoes = request.echo  # not yet done
 
     @property
@@ -128,7 +128,7 @@ class SearchedChoices:
             stop_texts, index = StopTexts(as_list(request.stop or [])), self._first_index + rank
             detokenizer, least = (
                 Detokenizer(tokenizer, prompt.ids),
-                self.sequence.decoding.params.constraints.min_tokens,
+                request.min_tokens or 0,
             )
             text = detokenizer.add(best.ids[:least])
             text += stop_texts.add(detokenizer.add(best.ids[least:], is_last=True), is_last=True)

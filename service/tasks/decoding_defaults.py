@@ -152,11 +152,6 @@ class DecodingDefaults:
         asks = request.n > 1 or request.top_k or request.min_p or (request.top_p or 1.0) < 1
         return TEMPERATURE if request.temperature is None and not default and asks and self._continues else default
 
-    def min_tokens(self, request: DecodingRequest, prompt_tokens: int) -> int:
-        """Return how many tokens an output has before anything may end it."""
-        least = max(0, (self._package.min_length or 0) - prompt_tokens)
-        return _first(request.min_tokens, self._package.min_tokens, least)
-
     def _stop_ids(self, request: DecodingRequest) -> frozenset[int]:
         return self._ends.union(request.stop_ids) if isinstance(request, GenerateRequest) else self._ends
 
@@ -164,9 +159,10 @@ class DecodingDefaults:
         self, request: DecodingRequest, prompt_tokens: int, forced_start: int | None, grammar: Grammar | None = None
     ) -> Constraints:
         package = self._package
+        least = max(0, (package.min_length or 0) - prompt_tokens)
         held = Constraints(
             repetition_penalty=_first(request.repetition_penalty, package.repetition_penalty, 1.0),
-            min_tokens=self.min_tokens(request, prompt_tokens),
+            min_tokens=_first(request.min_tokens, package.min_tokens, least),
             no_repeat_ngram_size=_first(request.no_repeat_ngram_size, package.no_repeat_ngram_size, 0),
             suppress_ids=frozenset(_first(request.suppress_ids, package.suppress_ids, [])),
             begin_suppress_ids=frozenset(package.begin_suppress_ids),

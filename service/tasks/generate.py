@@ -209,8 +209,7 @@ class Generate:
         for place, (prompt, grammar) in enumerate(zip(prompts, grammars, strict=True)):
             first, most, length = place * request.n, self._max_tokens(request, prompt), len(prompt.ids)
             if beam_size > 1:
-                least = self._defaults.min_tokens(request, length)
-                ends = ends_text(self._tokenizer, as_list(request.stop or []), prompt.ids, least)
+                ends = ends_text(self._tokenizer, as_list(request.stop or []), prompt.ids, request.min_tokens or 0)
                 search = self._defaults.search(
                     request,
                     beam_size,

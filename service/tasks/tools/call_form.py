@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from service.json_values import check_values
 from service.tasks.tools.trial import CALLING, Trial
 
 DEEPEST = 100  # lists and objects in one another, in a call's arguments
-LONGEST = 65_536  # characters of them that are parsed; nothing else in the process goes on meanwhile
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,12 @@ class CallForm:
 
 
 def _as_values(arguments: Any) -> Any:
-    """Return what JSON says, unless it is too long or too deep, or no object."""
-    if not isinstance(arguments, str) or len(arguments) > LONGEST:
+    """Return what JSON says, unless it is too deep, or no object; raises `TooLarge`."""
+    if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():  # what is put together of a stream's pieces, where there are none
         return {}
+    check_values(arguments.encode())  # those of a text in a body have not been counted
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import ByteLevel
 
 from model.package import Detokenizer, PackageTokenizer, PairText
@@ -75,6 +75,24 @@ def test_a_reader_who_is_late_gets_the_characters_of_bytes_that_others_get(in_by
     assert "".join(pieces) == in_bytes.decode(ids) == "a" * 20 + "🙂🙂 b"
 
 
+@pytest.mark.parametrize(
+    ("decoder", "part"),
+    [
+        (decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]), (0xC3,)),
+        (decoders.WordPiece(), None),
+    ],
+)
+def test_a_part_of_a_character_has_its_bytes_where_they_are_known(
+    decoder: decoders.Decoder, part: tuple[int, ...] | None
+) -> None:
+    made = Tokenizer(models.WordLevel({"a": 0, "<0xC3>": 1, "\ufffd": 2}, "a"))
+    made.decoder = decoder
+    tokenizer = PackageTokenizer(made)
+
+    assert tokenizer.bytes_of_part(1) == part
+    assert tokenizer.bytes_of_part(0) is None and tokenizer.bytes_of_part(2) is None
+
+
 @pytest.mark.parametrize("times", [1, 9, 22])
 def test_words_behind_broken_bytes_are_all_there(in_bytes: PackageTokenizer, times: int) -> None:
     ids = [258, 255, *("አማርኛ" * times).encode(), *[257] * 12]
@@ -125,6 +143,34 @@ def test_pairs_are_cut_as_the_library_cuts_them(texts: tuple[str, str], limit: i
     tokenizer.enable_truncation(limit, direction=side)
 
     assert ours.ids == tokenizer.encode(*texts).ids
+
+
+@pytest.mark.parametrize("kind", ["metaspace", "byte-level", "byte-level with trimmed offsets", "words"])
+def test_what_loses_its_beginning_keeps_a_prompt_before_it(kind: str) -> None:
+    words = ["query:", "red", "green", "blue", "black"]
+    if kind == "metaspace":
+        made = Tokenizer(models.WordLevel({f"▁{word}": place for place, word in enumerate(words)}, "▁red"))
+        made.pre_tokenizer = pre_tokenizers.Metaspace()
+    elif kind == "words":
+        made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, "red"))
+        made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    else:
+        made = Tokenizer(models.WordLevel({f"Ġ{word}": place for place, word in enumerate(words)}, "Ġred"))
+        made.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(" ", "merged_with_next"),
+                pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+            ]
+        )
+        if "trimmed" in kind:
+            made.post_processor = ByteLevel(trim_offsets=True)
+    found, prompt = PackageTokenizer(made).encode("query: red green blue black"), "query:"
+
+    assert found.ids == [0, 1, 2, 3, 4]
+    assert found.shortened(3, side="left", kept=len(prompt)).ids == [0, 3, 4]
+    assert found.shortened(1, side="left", kept=len(prompt)).ids == [0]
+    assert found.shortened(3, side="left").ids == [2, 3, 4]
+    assert found.shortened(3, kept=len(prompt)).ids == [0, 1, 2]
 
 
 def test_a_pair_that_is_one_text_keeps_what_stands_around_it(stories: TinyPackage) -> None:

@@ -49,6 +49,9 @@ LOGPROBS = [TokenLogprob(1, "é", []), TokenLogprob(2, "b", [TopLogprob(id=3, te
         ),
         TranslateResponse(model="m", translations=["a", "b"], alternatives=[["c"], []], usage=USAGE),
         TranslateResponse(model="m", translations=["a"], usage=USAGE),
+        GenerateResponse(
+            model="m", choices=[Choice(index=0, text="ä", finish_reason="stop", logprobs=LOGPROBS * FEW)], usage=USAGE
+        ),
         TokenizeResponse(model="m", results=[[Token(1, "a", 0, 1, special=False)] * (2 * FEW + 1), []]),
     ],
     ids=lambda answer: type(answer).__name__,

@@ -137,7 +137,7 @@ async def test_no_token_at_all_is_refused_where_no_prompt_is_scored(client: Clie
 
 
 async def test_text_that_may_become_a_stop_text_is_held_back_without_empty_events(client: Client) -> None:
-    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 12, "min_tokens": 12, "temperature": 0}
+    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 12, "ignore_eos": True, "temperature": 0}
     text = (await post(client, "/generate", **body))["choices"][0]["text"]
     *pieces, _ = await events_of(client, "/generate", **body, stop=f"{text[2:12]}\u2603")
 
@@ -180,9 +180,9 @@ async def test_an_echoed_stream_begins_with_the_prompt(client: Client) -> None:
 
 
 async def test_nothing_is_decoded_behind_a_stop_text(open_client: OpenClient) -> None:
-    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 110, "min_tokens": 110, "temperature": 0}
+    body: dict[str, Any] = {"prompt": "Once", "max_tokens": 110, "ignore_eos": True, "temperature": 0}
     async with open_client("stories") as client:
-        whole = await post(client, "/generate", **{**body, "max_tokens": 12, "min_tokens": 12})
+        whole = await post(client, "/generate", **{**body, "max_tokens": 12})
         stop = whole["choices"][0]["text"][4:8]
         await post(client, "/generate", **body, stop=stop)
         await asyncio.sleep(2 * FLUSH_S)  # until all of it is counted

@@ -20,7 +20,7 @@ from typing import Any
 
 from PIL import Image
 
-from service.api.bodies import MAX_VALUES
+from service.json_values import MAX_VALUES
 from tests.conftest import TinyPackage, with_manifest
 from tests.png import chunk
 from tests.service.api.conftest import Client, OpenClient

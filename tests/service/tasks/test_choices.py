@@ -4,6 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from model.package import PackageTokenizer
+from service.engine.constraints import Constraints
 from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Output
 from service.engine.sampling_params import SamplingParams
@@ -46,6 +47,17 @@ def test_what_a_slow_reader_gets_merged_ends_at_the_same_token(stories: TinyPack
 
     assert joined(merged) == joined(one_by_one)
     assert joined(merged)[0].endswith("dog") and joined(merged)[3] == "stop"
+
+
+def test_a_packages_least_length_holds_back_no_stop_text(stories: TinyPackage) -> None:
+    request, params = (
+        GenerateRequest(prompt="Once", stop="."),
+        SamplingParams(50, constraints=Constraints(min_tokens=50)),
+    )
+    choice = SampledChoice(stories.tokenizer, request, Prompt([1]), Sequence([1], Sampling(params, [1])), 0)
+    (piece,) = choice.read(Output(tokens_of(stories, "The dog. The end.")))
+
+    assert choice.is_done and piece.text.endswith("dog")
 
 
 def test_an_end_behind_a_stop_text_is_not_told(stories: TinyPackage) -> None:

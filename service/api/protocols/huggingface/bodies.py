@@ -11,9 +11,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from model.package import Activation, Aggregation
-from service.api.bodies import check_values
 from service.api.protocols.nulls import NotDone, NullsLeftOut, refused
 from service.api.protocols.tei.schemas import Direction
+from service.json_values import check_values
 from service.schemas.decoding import MAX_SUPPRESSED, DecodingRequest
 from service.schemas.generate import GenerateRequest
 from service.schemas.grammar import MAX_CHARACTERS

@@ -166,22 +166,23 @@ class _Written:
     """How many characters tokens have written; a character counts from its last byte on."""
 
     def __init__(self) -> None:
-        self.characters = 0
+        self._characters = 0
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
-    def add(self, token: TokenLogprob) -> None:
-        if token.bytes is None:
-            self.characters += len(self._decoder.decode(b"", final=True)) + len(token.text)
-        else:
-            self.characters += len(self._decoder.decode(bytes(token.bytes)))
+    def add(self, token: TokenLogprob) -> int:
+        """Return where a token begins."""
+        if token.bytes is None:  # of a character that was not finished something is shown
+            self._characters += len(self._decoder.decode(b"", final=True))
+        begin = self._characters
+        self._characters += len(token.text if token.bytes is None else self._decoder.decode(bytes(token.bytes)))
+        return begin
 
 
 async def _logprobs(tokens: list[TokenLogprob], written: _Written, turn: Turn) -> CompletionLogprobs:
     top_logprobs, text_offset = [], []
     for token in tokens:
         top_logprobs.append(_top(token))
-        text_offset.append(written.characters)
-        written.add(token)
+        text_offset.append(written.add(token))
         await turn.give()
     return CompletionLogprobs.model_construct(
         tokens=[_name(token.text, token.bytes) for token in tokens],

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from service.api.protocols.openai.completions import _top
+from service.schemas import TokenLogprob, TopLogprob
 from tests.conftest import MakePackage
 from tests.service.api.conftest import Client, events_of, post
 from tests.service.api.protocols.openai.conftest import ids_of, refused
@@ -106,6 +108,24 @@ async def test_a_streams_parts_of_characters_begin_where_those_of_the_whole_answ
 
     for field, whole in choice["logprobs"].items():
         assert [value for piece in pieces for value in piece[field]] == whole
+
+
+async def test_what_stands_behind_half_a_character_begins_where_the_text_has_it(client: Client) -> None:
+    *_, first, _ = await ids_of(client, "stories", "é")
+    body = {"prompt": [first, *await ids_of(client, "stories", "dog")], "max_tokens": 0, "echo": True, "logprobs": 0}
+    (choice,) = (await post(client, "/v1/completions", **body))["choices"]
+    tokens, offsets = choice["logprobs"]["tokens"], choice["logprobs"]["text_offset"]
+
+    assert tokens[0] == "bytes:\\xc3"
+    assert all(
+        choice["text"][offset:].startswith(token) for token, offset in list(zip(tokens, offsets, strict=True))[1:]
+    )
+
+
+def test_of_tokens_that_read_alike_the_likeliest_is_told() -> None:
+    alike = [TopLogprob(id=place, text="a", logprob=-place) for place in (1, 2)]
+
+    assert _top(TokenLogprob(2, "a", alike, -2.0)) == {"a": -1}
 
 
 async def test_stop_texts_end_nothing_before_min_tokens(client: Client) -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from service.api.bodies import MAX_DEPTH, MAX_VALUES, check_values
 from service.errors import NotJson, TooLarge
+from service.json_values import MAX_DEPTH, MAX_VALUES, check_values
 
 
 @pytest.mark.parametrize(
