@@ -27,6 +27,7 @@ PACKAGES = ("store", "volume", "image")  # of components/models: where packages 
 # What components change in resources of others, from where they say it.
 COPIED = {
     "fault-tolerance": KUBERNETES / "components" / "ha" / "fault-tolerance.yaml",
+    "reconnection": KUBERNETES / "components" / "ha" / "reconnection.yaml",
     "models-file": KUBERNETES / "components" / "models-file" / "mount.yaml",
 }
 

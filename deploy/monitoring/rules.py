@@ -228,7 +228,9 @@ RAY = (
     ),
 )
 
-PODS = (  # series of kube-state-metrics and the kubelet
+ENDED_BY_RAY = "ray_memory_manager_worker_eviction_total"
+
+PODS = (  # series of kube-state-metrics and the kubelet, and of Ray where it does the kernel's work
     Alert(
         "TrifoldMemoryNearLimit",
         f"""
@@ -241,7 +243,8 @@ PODS = (  # series of kube-state-metrics and the kubelet
         "{{ $labels.container }} of {{ $labels.pod }} uses {{ $value | humanizePercentage }} of its memory limit",
     ),
     # The kernel's count goes with its container, and a pod that is not started again has no last reason: three ways to
-    # see it, none of which is sure.
+    # see it, none of which is sure. The last two are of Ray, which ends a replica before the kernel has to; a series of
+    # Ray's begins at 1 with the first, of which `increase` sees nothing.
     Alert(
         "TrifoldOutOfMemory",
         f"""
@@ -253,11 +256,21 @@ PODS = (  # series of kube-state-metrics and the kubelet
           or max by ({SCOPE}, pod, container) (
             max_over_time(kube_pod_container_status_terminated_reason{{reason="OOMKilled"}}[15m])
           ) > 0
+          or sum by ({SCOPE}, pod, container) (increase({ENDED_BY_RAY}[15m])) > 0
+          or sum by ({SCOPE}, pod, container) ({ENDED_BY_RAY} unless {ENDED_BY_RAY} offset 15m) > 0
         ) {OURS}
         """,
         "",
         "critical",
-        "{{ $labels.container }} of {{ $labels.pod }} was killed for its memory",
+        "{{ $labels.container }} of {{ $labels.pod }}, or a replica in it, was killed for its memory",
+    ),
+    # The head is away as long as its Redis is: an hour later its workers end, too.
+    Alert(
+        "TrifoldRedisNotReady",
+        f'max by ({SCOPE}) (kube_statefulset_status_replicas_ready{{statefulset="trifold-redis"}}) == 0 {OURS}',
+        "2m",
+        "critical",
+        "Redis is not ready, and without it the head cannot run",
     ),
     Alert(
         "TrifoldPodPending",

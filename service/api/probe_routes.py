@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from service.api.calls import Tasks
@@ -15,7 +16,7 @@ from service.api.page import VARY
 from service.draining import Draining
 from service.errors import IsDraining, NotReady
 from service.metrics import CONTENT_TYPE, Metrics
-from service.schemas import Live, Status
+from service.schemas import Live, ModelHealth, Status
 from service.tasks.task import ANONYMOUS, Task
 
 PROBE_TIMEOUT_S = 5.0
@@ -39,11 +40,17 @@ def add_probe_routes(
         return await status((task for task in tasks if not task.is_remote), all)
 
     @router.get("/ready")
-    async def ready() -> Status:
-        """Tell whether requests may come: every model answers, or sleeps, and the service is not shutting down."""
+    async def ready(
+        one_is_enough: Annotated[bool, Query(alias="any", description="one model that answers is enough")] = False,
+    ) -> Status:
+        """Tell whether requests may come: every model answers, or sleeps, and the service is not shutting down.
+
+        With `any=true`, one model that answers or sleeps is enough, so that a model that fails everywhere does not take
+        every place out of traffic for all the others.
+        """
         if draining.has_begun:
             raise IsDraining()
-        return await status(tasks, any)
+        return await status(tasks, all if one_is_enough else any)
 
     @router.get("/live")
     async def node_live() -> Live:
@@ -62,14 +69,25 @@ def add_probe_routes(
 
 
 async def _status(asked: Sequence[Task], fails_if: Callable[[Iterable[bool]], bool], *, shows_models: bool) -> Status:
-    """Return how models are doing; raises `NotReady` if `any` of them, or `all`, are stuck."""
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            healths = await asyncio.gather(*(task.health() for task in asked))
-    except TimeoutError:
-        raise NotReady("a model does not answer") from None
+    """Return how models are doing; raises if `any` of them, or `all`, are stuck (`NotReady`) or do not answer."""
+    answers = await asyncio.gather(*(_health(task) for task in asked))
+    healths = [ModelHealth(is_progressing=False) if isinstance(each, Exception) else each for each in answers]
     models = {task.manifest.name: health for task, health in zip(asked, healths, strict=True)}
     stuck = [name for name, health in models.items() if not health.is_progressing]
     if stuck and fails_if(name in stuck for name in models):
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer  # says more
         raise NotReady(f"not making progress: {', '.join(stuck)}" if shows_models else "a model makes no progress")
     return Status(models=models if shows_models else {})
+
+
+async def _health(task: Task) -> ModelHealth | Exception:
+    """Return how a model is doing, or why it does not say so."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            return await task.health()
+    except TimeoutError:
+        return NotReady("a model does not answer")
+    except Exception as error:
+        return error

@@ -317,7 +317,7 @@ CASES = (
         "20m",
         {f"container_oom_events_total{WORKER}}}": ("0x12 1x20", "1x30")},  # silent: long ago
         POD,
-        "ray-worker of w-1 was killed for its memory",
+        "ray-worker of w-1, or a replica in it, was killed for its memory",
         own=False,
     ),
     Case(
@@ -328,7 +328,7 @@ CASES = (
             f'kube_pod_container_status_last_terminated_reason{WORKER},reason="OOMKilled"}}': "1x30",
         },
         POD,
-        "ray-worker of w-1 was killed for its memory",
+        "ray-worker of w-1, or a replica in it, was killed for its memory",
         own=False,
     ),
     Case(  # a pod that is not started again
@@ -336,7 +336,31 @@ CASES = (
         "20m",
         {f'kube_pod_container_status_terminated_reason{WORKER},reason="OOMKilled"}}': ("_x10 1x2 _x18", "1x2 _x28")},
         POD,
-        "ray-worker of w-1 was killed for its memory",
+        "ray-worker of w-1, or a replica in it, was killed for its memory",
+        own=False,
+    ),
+    Case(  # Ray ended a replica, the first of its name; silent: long ago
+        "TrifoldOutOfMemory",
+        "30m",
+        {f'ray_memory_manager_worker_eviction_total{WORKER},Name="stories"}}': ("_x20 1x20", "1x40")},
+        POD,
+        "ray-worker of w-1, or a replica in it, was killed for its memory",
+        own=False,
+    ),
+    Case(  # and another
+        "TrifoldOutOfMemory",
+        "30m",
+        {f'ray_memory_manager_worker_eviction_total{WORKER},Name="stories"}}': ("1x20 2x20", "2x40")},
+        POD,
+        "ray-worker of w-1, or a replica in it, was killed for its memory",
+        own=False,
+    ),
+    Case(
+        "TrifoldRedisNotReady",
+        "20m",
+        {'kube_statefulset_status_replicas_ready{statefulset="trifold-redis"}': ("0x30", "0x8 1x22")},
+        {},
+        "Redis is not ready, and without it the head cannot run",
         own=False,
     ),
     Case(

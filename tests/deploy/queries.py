@@ -11,8 +11,9 @@ from deploy.kustomize import KUBERNETES
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.rules import rules
 
-# Of other exporters (NVIDIA's DCGM, the kubelet, Prometheus itself), which do not run beside the service in a test.
-ELSEWHERE = re.compile("up|(DCGM|container|kube)_.*")
+# Of other exporters (NVIDIA's DCGM, the kubelet, Prometheus itself), which do not run beside the service in a test; and
+# what Ray shows only once it has ended a worker for want of memory.
+ELSEWHERE = re.compile("up|(DCGM|container|kube)_.*|ray_memory_manager_worker_eviction_total")
 # Given by Prometheus when it scrapes.
 OF_TARGET = {"instance", "job", "cluster", "namespace"}
 

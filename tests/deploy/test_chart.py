@@ -45,7 +45,7 @@ SAMPLE_ARN = "arn:aws:acm:eu-north-1:111122223333:certificate/00000000-0000-0000
 ALONE: dict[str, Any] = {"ha": {"enabled": False}, "networkPolicy": "none"}
 SAME: list[tuple[str, list[str], dict[str, Any]]] = [
     ("base", ["cpu", "ha", "network-policy/plain"], {}),
-    ("base", ["gpu"], {**ALONE, "served": "gpu"}),
+    ("base", ["gpu", "pull-secret"], {**ALONE, "served": "gpu", "image": {"pullSecrets": ["trifold-registry"]}}),
     (
         "base",
         ["dev", "ingress/eks"],
@@ -53,11 +53,10 @@ SAME: list[tuple[str, list[str], dict[str, Any]]] = [
     ),
     (
         "base",
-        ["gpu", "ha", "monitoring", "pull-secret", "network-policy/gke", "gateway-api/gke"],
+        ["gpu", "ha", "monitoring", "network-policy/gke", "gateway-api/gke"],
         {
             "served": "gpu",
             "monitoring": {"enabled": True},
-            "image": {"pullSecrets": ["trifold-registry"]},
             "networkPolicy": "gke",
             "entrance": {"kind": "gateway-api-gke"},
         },
@@ -221,6 +220,20 @@ def test_what_fetches_packages_is_the_image_of_pods_without_a_gpu(chart: helm_py
         assert {"name": "packages", "emptyDir": {"sizeLimit": "90Gi"}} in template["spec"]["volumes"]
 
 
+@pytest.mark.parametrize("served", ["cpu", "plain"])
+def test_what_fetches_packages_has_the_certificates_of_the_values(served: str, chart: helm_python.Chart) -> None:
+    authority = {"name": "SSL_CERT_FILE", "value": "/etc/company/ca.pem"}
+    mount = {"name": "company", "mountPath": "/etc/company", "readOnly": True}
+    more: Resource = {"env": [authority], "volumeMounts": [mount], "volumes": [{"name": "company", "emptyDir": {}}]}
+    resources = rendered(chart, served=served, packages=STORE, **more)
+
+    for template in templates(resources):
+        (fetch,) = template["spec"]["initContainers"]
+        assert authority in fetch["env"] and mount in fetch["volumeMounts"]
+        assert {each["mountPath"] for each in fetch["volumeMounts"]} >= {"/models", "/etc/trifold-packages"}
+    assert list(problems(list(resources.values()))) == []
+
+
 def test_packages_come_from_the_claim_or_image_that_the_values_name(chart: helm_python.Chart) -> None:
     reference = "example.com/packages@sha256:" + 64 * "0"
     sources: list[tuple[Resource, Resource]] = [
@@ -242,6 +255,67 @@ def test_every_pod_has_the_volumes_that_the_values_add(chart: helm_python.Chart)
         pod = template["spec"]
         assert volume in pod["volumes"] and mount in pod["containers"][0]["volumeMounts"]
         assert [each["name"] for each in pod["initContainers"]] == ["fetch-models", "wait"]
+
+
+@pytest.mark.parametrize("served", ["gpu", "plain"])
+def test_every_pod_has_the_annotations_that_the_values_add(served: str, chart: helm_python.Chart) -> None:
+    rolled = {"rolled": "2030-01-01"}
+    for template in templates(rendered(chart, served=served, packages=STORE, podAnnotations=rolled)):
+        annotations = template["metadata"]["annotations"]
+        assert annotations["rolled"] == "2030-01-01" and "checksum/packages" in annotations
+    head, *_ = templates(rendered(chart, podAnnotations=rolled))
+    assert head["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+
+
+WAITS = "RAY_gcs_rpc_server_reconnect_timeout_s"
+
+
+def waits(template: Resource) -> list[str]:
+    """Return how long a pod waits for a head that is away, in each variable that says so."""
+    return [each["value"] for each in template["spec"]["containers"][0]["env"] if each["name"] == WAITS]
+
+
+def test_redis_is_where_the_head_is_and_from_where_the_values_say(chart: helm_python.Chart) -> None:
+    dedicated = {"key": "dedicated", "operator": "Exists"}
+    head = {"tolerations": [dedicated], "nodeSelector": {"pool": "heads"}, "priorityClassName": "high"}
+    ha = {"image": "mirror.example.com/redis:7.4.6", "storageClass": "replicated"}
+    resources = rendered(chart, ha=ha, head=head, image={"pullSecrets": ["mirror"]})
+    redis = resources["StatefulSet", "trifold-redis"]["spec"]
+    pod = redis["template"]["spec"]
+
+    assert pod["containers"][0]["image"] == ha["image"]
+    assert redis["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "replicated"
+    assert pod["imagePullSecrets"] == [{"name": "mirror"}]
+    assert (pod["nodeSelector"], pod["priorityClassName"]) == (head["nodeSelector"], "high")
+    assert pod["tolerations"] == templates(resources)[0]["spec"]["tolerations"]
+    assert dedicated in pod["tolerations"] and len(pod["tolerations"]) == 3
+    assert pod["affinity"]["podAntiAffinity"]  # still away from the head
+    assert list(problems(list(resources.values()))) == []
+
+
+@pytest.mark.parametrize("policy", ["plain", "none"])
+def test_a_redis_that_is_there_already_takes_the_place_of_the_charts(policy: str, chart: helm_python.Chart) -> None:
+    resources = rendered(chart, ha={"address": "rediss://redis.example.com:6380"}, networkPolicy=policy)
+    options = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]["gcsFaultToleranceOptions"]
+    policies = {name for kind, name in resources if kind == "NetworkPolicy"}
+
+    assert options["redisAddress"] == "rediss://redis.example.com:6380"
+    assert options["redisPassword"]["valueFrom"]["secretKeyRef"] == {"name": "trifold-redis", "key": "password"}
+    assert not {("StatefulSet", "trifold-redis"), ("Service", "trifold-redis")} & resources.keys()
+    assert ("trifold-redis" in policies) is (policy == "plain")
+    if policy == "plain":
+        spec = resources["NetworkPolicy", "trifold-redis"]["spec"]
+        assert spec["egress"] == [{"ports": [{"port": 6380}]}] and spec["policyTypes"] == ["Egress"]
+    assert all(waits(template) == ["3600"] for template in templates(resources))
+    assert list(problems(list(resources.values()))) == []
+
+
+def test_how_long_workers_wait_for_a_head_may_be_said(chart: helm_python.Chart) -> None:
+    shorter = rendered(chart, env=[{"name": WAITS, "value": "900"}])
+    without = rendered(chart, ha={"enabled": False})
+
+    assert all(waits(template) == ["900"] for template in templates(shorter))
+    assert all(waits(template) == [] for template in templates(without))
 
 
 def test_resources_that_the_values_do_not_name_stay(chart: helm_python.Chart) -> None:
@@ -274,7 +348,8 @@ def test_a_limit_that_is_taken_away_leaves_the_request(chart: helm_python.Chart)
 @pytest.mark.parametrize("given", ["limits", "requests"])
 def test_what_is_a_limit_or_a_request_alone_is_both(given: str, chart: helm_python.Chart) -> None:
     resources = {given: {"cpu": "1", "memory": "40Gi"}}
-    service = rendered(chart, workers={"cpu": {"resources": resources}}, env=None)["RayService", "trifold"]
+    values: Resource = {"workers": {"cpu": {"resources": resources}}, "env": None, "podAnnotations": None}
+    service = rendered(chart, **values)["RayService", "trifold"]
     (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     found = group["template"]["spec"]["containers"][0]["resources"]
 
@@ -355,6 +430,10 @@ def test_keda_asks_for_the_metrics_of_its_own_namespace(chart: helm_python.Chart
         ({"packages": {"from": "image"}}, "packages"),
         ({"packages": {"from": "store", "list": [{"name": "../etc", "from": "s3://models/a"}]}}, "name"),
         ({"packages": {"from": "store", "list": [{"name": "a", "from": "ftp://models/a"}]}}, "from"),
+        ({"ha": {"address": "redis.example.com:6379"}}, "address"),
+        ({"ha": {"address": "redis://:password@redis.example.com:6379"}}, "address"),
+        ({"ha": {"image": "redis:latest"}}, "image"),
+        ({"podAnnotations": {"rolled": 1}}, "rolled"),
     ],
 )
 def test_the_schema_refuses_wrong_values(values: dict[str, Any], words: str, chart: helm_python.Chart) -> None:

@@ -12,6 +12,7 @@ from deploy.checks.__main__ import problems
 from deploy.checks.compositions import COMPOSITIONS, Composition
 from deploy.checks.trim import trim
 from deploy.kustomize import can_render, compose
+from service.ray_environment import KEPT_WORKERS
 from service.settings import Limits
 from service.timeouts import Timeouts
 
@@ -52,6 +53,9 @@ def test_components_make_the_same_in_any_order(served: str) -> None:
     components = (served, "ha", "monitoring", "pull-secret", "network-policy/gke", "gateway-api/gke")
 
     def by_name(resources: list[Resource]) -> list[Resource]:
+        resources = copy.deepcopy(resources)
+        for group in groups(resources).values():  # two components may add a variable each, and their order says nothing
+            group["template"]["spec"]["containers"][0]["env"].sort(key=lambda variable: variable["name"])
         return sorted(resources, key=lambda resource: (resource["kind"], resource["metadata"]["name"]))
 
     assert by_name(composed(*components)) == by_name(composed(*reversed(components)))
@@ -69,7 +73,7 @@ def test_load_balancers_get_through_to_pods_without_kuberay_too(cloud: str) -> N
 
 
 @pytest.mark.parametrize("served", ["cpu", "gpu"])
-def test_models_and_gateways_run_on_two_nodes_at_least(served: str) -> None:
+def test_models_and_gateways_run_in_two_pods_at_least_on_two_nodes_if_there_is_room(served: str) -> None:
     service = of_kind("RayService", composed(served))["spec"]
     config = yaml.safe_load(service["serveConfigV2"])
     for application in config["applications"]:
@@ -80,7 +84,46 @@ def test_models_and_gateways_run_on_two_nodes_at_least(served: str) -> None:
         assert deployment.get("num_replicas", bounds.get("min_replicas")) in {0, 2}
     workers = service["rayClusterConfig"]["workerGroupSpecs"][0]
     assert workers["minReplicas"] == 2
-    assert workers["template"]["spec"]["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
+    spread = {each["topologyKey"]: each for each in workers["template"]["spec"]["topologySpreadConstraints"]}
+    assert spread.keys() == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    # A node that can hold no worker would otherwise keep all others at one each.
+    assert {each["whenUnsatisfiable"] for each in spread.values()} == {"ScheduleAnyway"}
+
+
+GONE = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+
+
+def test_head_and_redis_do_not_wait_for_minutes_for_a_node_that_is_gone() -> None:
+    resources = composed("gpu", "ha")
+    redis = of_kind("StatefulSet", resources)["spec"]["template"]["spec"]
+    for pod in (groups(resources)["head"]["template"]["spec"], redis):
+        assert {each["key"] for each in pod["tolerations"]} == GONE
+        assert all((each["effect"], each["tolerationSeconds"]) == ("NoExecute", 30) for each in pod["tolerations"])
+
+
+@pytest.mark.parametrize("order", [("gpu", "ha"), ("ha", "gpu")])
+def test_workers_wait_for_a_head_that_can_come_back(order: tuple[str, ...]) -> None:
+    name = "RAY_gcs_rpc_server_reconnect_timeout_s"
+    for group in groups(composed(*order)).values():
+        waits = [each for each in group["template"]["spec"]["containers"][0]["env"] if each["name"] == name]
+        assert waits == [{"name": name, "value": "3600"}]
+    assert name not in str(composed("gpu"))
+
+
+def test_a_model_that_fails_stops_a_rollout_of_plain_but_not_the_others_traffic() -> None:
+    (container,) = of_kind("Deployment", composed(base="plain"))["spec"]["template"]["spec"]["containers"]
+
+    assert container["startupProbe"]["httpGet"]["path"] == "/ready"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/ready?any=true"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/health"
+
+
+def test_ray_watches_over_the_memory_of_plains_pods() -> None:
+    (name,) = KEPT_WORKERS
+    (container,) = of_kind("Deployment", composed(base="plain"))["spec"]["template"]["spec"]["containers"]
+    (given,) = [each["value"] for each in container["env"] if each["name"] == name]
+
+    assert int(given) > 0 == int(KEPT_WORKERS[name])
 
 
 def test_one_node_is_enough_for_dev() -> None:

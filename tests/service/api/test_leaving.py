@@ -32,6 +32,7 @@ async def test_a_service_that_goes_is_alive_but_not_ready_and_still_answers(
 
         ready = await client.get("/ready")
         assert (ready.status_code, ready.json()["error"]["code"]) == (503, "draining")
+        assert (await client.get("/ready?any=true")).json() == ready.json()
         assert (await client.get("/health")).status_code == 200
         await post(client, "/generate", **BODY)
 

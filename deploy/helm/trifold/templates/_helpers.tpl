@@ -9,7 +9,7 @@
 {{- /* The files of resources that the values ask for, a line each. */}}
 {{- define "trifold.files" -}}
 {{ .Values.served }}
-{{- if include "trifold.ha" . }}{{ "\nha" }}{{ end }}
+{{- if and (include "trifold.ha" .) (not .Values.ha.address) }}{{ "\nha" }}{{ end }}
 {{- if .Values.monitoring.enabled }}{{ "\nmonitoring" }}{{ end }}
 {{- if ne .Values.networkPolicy "none" }}{{ "\nnetwork-policy-" }}{{ .Values.networkPolicy }}
 {{- if eq .Values.packages.from "store" }}{{ "\nnetwork-policy-store" }}{{ end }}{{ end }}
@@ -31,6 +31,9 @@
 {{- with .root.Values.image.cpu }}{{ $_ := set $fetch "image" . }}{{ end }}
 {{- $_ := set $fetch "imagePullPolicy" .root.Values.image.pullPolicy }}
 {{- $_ := set (first $fetch.envFrom).secretRef "name" $packages.secret }}
+{{- /* It asks over HTTPS, so it needs the certificates and proxies that the service is given. */}}
+{{- with .root.Values.env }}{{ $_ := set $fetch "env" (concat ($fetch.env | default list) .) }}{{ end }}
+{{- with .root.Values.volumeMounts }}{{ $_ := set $fetch "volumeMounts" (concat $fetch.volumeMounts .) }}{{ end }}
 {{- range $bound := list $fetch.resources.requests $fetch.resources.limits }}
 {{- $_ := set $bound "ephemeral-storage" (include "trifold.storage" $packages.room) }}
 {{- end }}
@@ -52,11 +55,7 @@
 {{- $container := first $spec.containers }}
 {{- with get $values.image .image }}{{ $_ := set $container "image" . }}{{ end }}
 {{- $_ := set $container "imagePullPolicy" $values.image.pullPolicy }}
-{{- with $values.image.pullSecrets }}
-{{- $secrets := list }}
-{{- range . }}{{ $secrets = append $secrets (dict "name" .) }}{{ end }}
-{{- $_ := set $spec "imagePullSecrets" $secrets }}
-{{- end }}
+{{- include "trifold.pulling" (dict "spec" $spec "root" .root) }}
 {{- /* A name that is there already is replaced, as Kubernetes may refuse it twice. */}}
 {{- $replaced := list }}
 {{- $isAnonymous := false }}
@@ -84,9 +83,9 @@
 {{- if and $values.models (eq $values.served "plain") }}
 {{- $_ := set $sums "checksum/models" (sha256sum $values.models) }}
 {{- end }}
-{{- if $sums }}
-{{- $_ := set .template.metadata "annotations" (merge $sums (.template.metadata.annotations | default dict)) }}
-{{- end }}
+{{- $given := $values.podAnnotations | default dict | deepCopy }}
+{{- $annotations := merge $sums $given (.template.metadata.annotations | default dict) }}
+{{- with $annotations }}{{ $_ := set $.template.metadata "annotations" . }}{{ end }}
 {{- /* What is given as a limit or as a request alone is both, as requests above limits are refused. */}}
 {{- with .overrides.resources }}
 {{- $given := . }}
@@ -105,10 +104,8 @@
 {{- end }}
 {{- $_ := set $container "resources" $resources }}
 {{- end }}
-{{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
-{{- range $field := list "nodeSelector" "affinity" "priorityClassName" }}
-{{- with get $.overrides $field }}{{ $_ := set $spec $field . }}{{ end }}
-{{- end }}
+{{- include "trifold.placing" (dict "spec" $spec "overrides" .overrides) }}
+{{- with .overrides.affinity }}{{ $_ := set $spec "affinity" . }}{{ end }}
 {{- $mounted := false }}
 {{- range $spec.volumes }}{{ if eq .name "models-file" }}{{ $mounted = true }}{{ end }}{{ end }}
 {{- if and $values.models (not $mounted) }}
@@ -119,6 +116,35 @@
 {{- end }}
 {{- end }}
 
+{{- /* Changes with what secrets a pod's images are pulled: its spec, and root. */}}
+{{- define "trifold.pulling" -}}
+{{- with .root.Values.image.pullSecrets }}
+{{- $secrets := list }}
+{{- range . }}{{ $secrets = append $secrets (dict "name" .) }}{{ end }}
+{{- $_ := set $.spec "imagePullSecrets" $secrets }}
+{{- end }}
+{{- end }}
+
+{{- /* Changes which nodes a pod may come to, and before whom: its spec, and overrides. */}}
+{{- define "trifold.placing" -}}
+{{- $spec := .spec }}
+{{- with .overrides.tolerations }}{{ $_ := set $spec "tolerations" (concat ($spec.tolerations | default list) .) }}{{ end }}
+{{- range $field := list "nodeSelector" "priorityClassName" }}
+{{- with get $.overrides $field }}{{ $_ := set $spec $field . }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Changes Redis, which goes where the head goes, but not with its affinity: set, and root. */}}
+{{- define "trifold.redis" -}}
+{{- $values := .root.Values }}
+{{- $spec := .set.spec.template.spec }}
+{{- $claim := first .set.spec.volumeClaimTemplates }}
+{{- with $values.ha.image }}{{ $_ := set (first $spec.containers) "image" . }}{{ end }}
+{{- with $values.ha.storageClass }}{{ $_ := set $claim.spec "storageClassName" . }}{{ end }}
+{{- include "trifold.pulling" (dict "spec" $spec "root" .root) }}
+{{- include "trifold.placing" (dict "spec" $spec "overrides" $values.head) }}
+{{- end }}
+
 {{- /* Changes the cluster: service, and root. */}}
 {{- define "trifold.rayservice" -}}
 {{- $values := .root.Values }}
@@ -126,8 +152,17 @@
 {{- $cluster := .service.spec.rayClusterConfig }}
 {{- with $values.serveConfig }}{{ $_ := set $.service.spec "serveConfigV2" . }}{{ end }}
 {{- if include "trifold.ha" .root }}
-{{- $_ := mergeOverwrite .service (.root.Files.Get "files/fault-tolerance.yaml" | fromYaml) }}
+{{- $patch := .root.Files.Get "files/fault-tolerance.yaml" | fromYaml }}
+{{- with $values.ha.address }}
+{{- $_ := set $patch.spec.rayClusterConfig.gcsFaultToleranceOptions "redisAddress" . }}
+{{- end }}
+{{- $_ := mergeOverwrite .service $patch }}
 {{- $_ := set .service.metadata "namespace" $root.Release.Namespace }}
+{{- $variable := (.root.Files.Get "files/reconnection.yaml" | fromYaml).spec.variable }}
+{{- range $group := prepend $cluster.workerGroupSpecs $cluster.headGroupSpec }}
+{{- $container := first $group.template.spec.containers }}
+{{- $_ := set $container "env" (append $container.env $variable) }}
+{{- end }}
 {{- end }}
 {{- $head := dict "template" $cluster.headGroupSpec.template "image" "cpu" "overrides" $values.head "root" $root }}
 {{- include "trifold.pod" $head }}
