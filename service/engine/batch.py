@@ -51,12 +51,10 @@ class Prefill:
         return [sequence for chunk in self.chunks for sequence in (chunk.sequence, *chunk.sharers)]
 
     def work(self) -> Counter[str]:
-        """Return how many tokens of each client it computes; those who share a chunk have a part of it each."""
+        """Return how many tokens of each client it computes; those who share a chunk are one client's."""
         work: Counter[str] = Counter()
         for chunk in self.chunks:
-            tokens = max(1, chunk.tokens + len(chunk.sequence.source_ids or ()))
-            for sequence in (chunk.sequence, *chunk.sharers):
-                work[sequence.permit.client] += max(1, tokens // (1 + len(chunk.sharers)))
+            work[chunk.sequence.permit.client] += max(1, chunk.tokens + len(chunk.sequence.source_ids or ()))
         return work
 
 

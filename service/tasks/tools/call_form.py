@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from service.errors import ServiceError
 from service.json_values import check_values
 from service.tasks.tools.trial import CALLING, Trial
 
@@ -52,15 +53,15 @@ class CallForm:
 
 
 def _as_values(arguments: Any) -> Any:
-    """Return what JSON says, unless it is too deep, or no object; raises `TooLarge`."""
+    """Return what JSON says, unless it is no object, too deep, or of more values than a body may have."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():  # what is put together of a stream's pieces, where there are none
         return {}
-    check_values(arguments.encode())  # those of a text in a body have not been counted
     try:
+        check_values(arguments.encode())  # those of a text in a body have not been counted
         values = json.loads(arguments)
-    except (ValueError, RecursionError):
+    except (ServiceError, ValueError):
         return arguments
     return values if isinstance(values, dict) and not _is_deep(values) else arguments
 

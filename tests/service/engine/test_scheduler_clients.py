@@ -130,14 +130,14 @@ def test_that_there_is_room_for_nobody_is_remembered_of_all_who_may_ask(monkeypa
     assert admitted[2:] == [{"c"}, {"b"}]
 
 
-def test_who_shares_a_prompt_pays_a_part_of_it() -> None:
-    scheduler = make_scheduler()
-    for client in ("one", "other"):
+def test_a_client_pays_once_for_a_prompt_that_its_sequences_share() -> None:
+    scheduler = make_scheduler(prefill_tokens=32)
+    for client in ("one", "other", "other"):
         scheduler.add(of_client(client, make_sequence(prompt=9)))
     batch = scheduler.schedule()
-    assert isinstance(batch, Prefill) and len(batch.chunks) == 1
+    assert isinstance(batch, Prefill) and len(batch.chunks) == 2
 
-    assert batch.work() == {"one": 4, "other": 4}
+    assert batch.work() == {"one": 8, "other": 8}
 
 
 def many_beside_one(row_s: float = 0.001) -> tuple[Scheduler, list[Sequence]]:
