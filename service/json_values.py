@@ -15,15 +15,15 @@ SPACES = 1024  # that may come first; behind more of them all is counted
 BEGINNINGS = frozenset(b'[{"-0123456789tfnNI')  # of all that parsers take for JSON
 
 
-def check_values(body: bytes) -> None:
+def check_values(body: bytes, name: str = "the body") -> None:
     """Refuse a body, or a text in one, of more values than can be parsed quickly, or of deeper ones.
 
-    Raises `TooLarge`, `NotJson`.
+    `name` is what a message calls it. Raises `TooLarge`, `NotJson`.
     """
     encoding = json.detect_encoding(body)
     if not encoding.startswith("utf-8") and _is_in(encoding, body):
         # A parser of JSON would read what was not counted here.
-        raise NotJson(f"the body is in {encoding}; send JSON in UTF-8")
+        raise NotJson(f"{name} is in {encoding}; send JSON in UTF-8")
     if not BEGINNINGS.intersection(body[:SPACES].lstrip(SPACE)[:1] or b"["):
         return  # a picture, or a form
     values, openers = body.count(b","), body.count(b"[") + body.count(b"{")
@@ -31,12 +31,12 @@ def check_values(body: bytes) -> None:
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # so that every quote left begins or ends a string
     if plain.count(b'"') > 4 * MAX_VALUES:  # a value is two strings at most: itself and its key
-        raise _too_many_values()
+        raise _too_many_values(name)
     outside = b"".join(plain.split(b'"')[::2])
     if max(outside.count(b","), outside.count(b"[") + outside.count(b"{")) >= MAX_VALUES:
-        raise _too_many_values()
+        raise _too_many_values(name)
     if _depth(outside) > MAX_DEPTH:
-        raise TooLarge(f"the body has more than {MAX_DEPTH} lists and objects in one another", "body")
+        raise TooLarge(f"{name} has more than {MAX_DEPTH} lists and objects in one another", "body")
 
 
 def _is_in(encoding: str, body: bytes) -> bool:
@@ -48,8 +48,8 @@ def _is_in(encoding: str, body: bytes) -> bool:
     return True
 
 
-def _too_many_values() -> TooLarge:
-    return TooLarge(f"the body has more than {MAX_VALUES} values; send several requests", "body")
+def _too_many_values(name: str) -> TooLarge:
+    return TooLarge(f"{name} has more than {MAX_VALUES} values; send several requests", "body")
 
 
 def _depth(outside: bytes) -> int:

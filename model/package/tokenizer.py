@@ -65,7 +65,7 @@ class Encoding:
         """Return it with no more than `limit` ids. Texts lose their ends, or their beginnings; special tokens stay.
 
         A text that loses its beginning keeps its first `kept` characters, as a prompt that stands before it; of a pair
-        the first text does. White space behind a prompt is not to be counted: it may be in the text's first token.
+        the first text does. Spaces at its end are not to be counted: one may be in the first token of what follows.
 
         Only ids and segments are shortened: tokens, offsets, words and texts are still those of the whole text.
 

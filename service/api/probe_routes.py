@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated
 
@@ -14,10 +15,12 @@ from service.api.live import live
 from service.api.observing import observed
 from service.api.page import VARY
 from service.draining import Draining
-from service.errors import IsDraining, NotReady
+from service.errors import IsDraining, NotReady, ServiceError
 from service.metrics import CONTENT_TYPE, Metrics
 from service.schemas import Live, ModelHealth, Status
 from service.tasks.task import ANONYMOUS, Task
+
+logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_S = 5.0
 
@@ -89,5 +92,8 @@ async def _health(task: Task) -> ModelHealth | Exception:
             return await task.health()
     except TimeoutError:
         return NotReady("a model does not answer")
-    except Exception as error:
+    except ServiceError as error:
+        return error
+    except Exception as error:  # which nobody may see, if the others are well
+        logger.exception("model %s does not say how it is doing", task.manifest.name)
         return error

@@ -126,11 +126,8 @@ class SearchedChoices:
         for rank in range(request.n):
             best = output.hypotheses[min(rank, len(output.hypotheses) - 1)]
             stop_texts, index = StopTexts(as_list(request.stop or [])), self._first_index + rank
-            detokenizer, least = (
-                Detokenizer(tokenizer, prompt.ids),
-                request.min_tokens or 0,
-            )
-            text = detokenizer.add(best.ids[:least])
+            detokenizer, least = Detokenizer(tokenizer, prompt.ids), request.min_tokens or 0
+            text = "".join(detokenizer.add([token]) for token in best.ids[:least])
             text += stop_texts.add(detokenizer.add(best.ids[least:], is_last=True), is_last=True)
             reason: FinishReason = "stop" if stop_texts.is_met else best.finish_reason
             if request.echo:

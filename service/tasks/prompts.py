@@ -111,7 +111,7 @@ class Prompts:
             raise InvalidRequest("echo is for models that continue a prompt; this one reads it as a source", "echo")
 
     async def _encoded(self, texts: Sequence[str], permit: Permit, *, truncate: bool) -> list[list[int]]:
-        side, kept = self._manifest.truncation_side, len(self._prefix.rstrip())
+        side, kept = self._manifest.truncation_side, len(self._prefix.rstrip(" "))
         if truncate:
             texts = [with_fewer_characters(text, self._limit, side) for text in texts]
         for place, text in enumerate(texts):

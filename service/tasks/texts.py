@@ -129,7 +129,7 @@ async def one_shot_inputs(
         if not encoding.ids:
             raise no_tokens(param, which(place // inputs_per_text, among))
         if truncate:
-            encoding = encoding.shortened(limit, only=only, side=side, kept=len(prompt.rstrip()))
+            encoding = encoding.shortened(limit, only=only, side=side, kept=len(prompt.rstrip(" ")))
         if len(encoding.ids) > limit:
             where, is_pair = which(place // inputs_per_text, among), len(inputs[place]) == 2
             if is_pair and repeated_param != param:

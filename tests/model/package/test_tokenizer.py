@@ -173,6 +173,14 @@ def test_what_loses_its_beginning_keeps_a_prompt_before_it(kind: str) -> None:
     assert found.shortened(3, kept=len(prompt)).ids == [0, 1, 2]
 
 
+def test_a_line_that_ends_a_prompt_is_kept_with_it(tokenizer: PackageTokenizer) -> None:
+    prompt, text = "Tell:\n", "the cat was bad. " * 3
+    whole, before = tokenizer.encode(prompt + text), tokenizer.encode(prompt)
+    short = whole.shortened(len(before.ids) + 2, side="left", kept=len(prompt))
+
+    assert tokenizer.decode(short.ids).startswith(prompt)
+
+
 def test_a_pair_that_is_one_text_keeps_what_stands_around_it(stories: TinyPackage) -> None:
     form = PairText(before="Asked: ", between="\nGiven: ", after="\nFits?")
     tokenizer = PackageTokenizer.load(stories.folder / TOKENIZER_FILE, form)

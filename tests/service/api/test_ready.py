@@ -50,7 +50,11 @@ async def broken() -> ModelHealth:
 
 @pytest.mark.parametrize("health", [stuck, silent, undeployed, broken])
 async def test_a_model_that_fails_does_not_take_the_others_traffic(
-    health: Health, open_client: OpenClient, tell: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    health: Health,
+    open_client: OpenClient,
+    tell: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("service.api.probe_routes.PROBE_TIMEOUT_S", 0.05)
     tell(stories=health)
@@ -60,6 +64,7 @@ async def test_a_model_that_fails_does_not_take_the_others_traffic(
 
     assert strict.status_code == alone.status_code == (500 if health is broken else 503)
     assert lenient.status_code == 200
+    assert ("model stories does not say" in caplog.text) == (health is broken)
     assert {name: each["is_progressing"] for name, each in lenient.json()["models"].items()} == {
         "sentiment": True,
         "stories": False,

@@ -4,13 +4,14 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from model.package import PackageTokenizer
+from service.engine.beam_search import BeamParams, Hypothesis
 from service.engine.constraints import Constraints
 from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Output
 from service.engine.sampling_params import SamplingParams
-from service.engine.sequence import Sampling, Sequence
+from service.engine.sequence import Sampling, Search, Sequence
 from service.schemas import GenerateRequest
-from service.tasks.choices import Piece, SampledChoice
+from service.tasks.choices import Piece, SampledChoice, SearchedChoices
 from service.tasks.prompts import Prompt
 from tests.conftest import TinyPackage
 
@@ -58,6 +59,20 @@ def test_a_packages_least_length_holds_back_no_stop_text(stories: TinyPackage) -
     (piece,) = choice.read(Output(tokens_of(stories, "The dog. The end.")))
 
     assert choice.is_done and piece.text.endswith("dog")
+
+
+@pytest.mark.parametrize("least", range(2, 6))
+def test_a_hypothesis_has_no_stop_text_within_min_tokens_though_they_end_within_a_character(least: int) -> None:
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"a": 256, ".": 257}
+    made = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    request = GenerateRequest(prompt="a", stop=".", min_tokens=least, beam_size=2)
+    sequence = Sequence([256], Search(BeamParams(9, 2), 0))
+    choices = SearchedChoices(PackageTokenizer(made), request, Prompt([256]), sequence, 0)
+    found = Hypothesis([256, 257, 256, 0xC3, 0xA9, 256], -1.0, "length")
+    (piece,) = choices.read(Output([], "length", [found]))
+
+    assert (piece.text, piece.finish_reason) == ("a.aéa", "length")
 
 
 def test_an_end_behind_a_stop_text_is_not_told(stories: TinyPackage) -> None:

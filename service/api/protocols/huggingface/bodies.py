@@ -339,7 +339,7 @@ class OutputForm(_Open):
                 raise PydanticCustomError(
                     "form", f"`value` has {len(self.value)} characters; the limit is {MAX_CHARACTERS}"
                 )
-            check_values(self.value.encode())  # those of a text in a body have not been counted
+            check_values(self.value.encode(), "`value`")  # those of a text in a body have not been counted
             with suppress(ValueError):  # which is told below
                 self.value = json.loads(self.value)
         if isinstance(self.value, str if self.type == "regex" else dict):

@@ -20,7 +20,7 @@ def messages_of(items: str | Sequence[InputItem]) -> list[Message]:
         return [Message(role="user", content=items)]
     messages = [Message.model_validate(message) for message in _messages(items)]
     if not messages:
-        raise InvalidRequest("input has no message, only reasoning without text, if anything; send a message", "input")
+        raise InvalidRequest("input has no message; reasoning without text is none; send a message", "input")
     return messages
 
 
