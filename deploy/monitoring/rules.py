@@ -243,8 +243,8 @@ PODS = (  # series of kube-state-metrics and the kubelet, and of Ray where it do
         "{{ $labels.container }} of {{ $labels.pod }} uses {{ $value | humanizePercentage }} of its memory limit",
     ),
     # The kernel's count goes with its container, and a pod that is not started again has no last reason: three ways to
-    # see it, none of which is sure. The last two are of Ray, which ends a replica before the kernel has to; a series of
-    # Ray's begins at 1 with the first, of which `increase` sees nothing.
+    # see it, none of which is sure. The last is Ray's, which ends workers before the kernel has to; its series begin at
+    # 1 with the first that is ended, of which `increase` sees nothing.
     Alert(
         "TrifoldOutOfMemory",
         f"""
@@ -257,7 +257,6 @@ PODS = (  # series of kube-state-metrics and the kubelet, and of Ray where it do
             max_over_time(kube_pod_container_status_terminated_reason{{reason="OOMKilled"}}[15m])
           ) > 0
           or sum by ({SCOPE}, pod, container) (increase({ENDED_BY_RAY}[15m])) > 0
-          or sum by ({SCOPE}, pod, container) ({ENDED_BY_RAY} unless {ENDED_BY_RAY} offset 15m) > 0
         ) {OURS}
         """,
         "",

@@ -339,15 +339,7 @@ CASES = (
         "ray-worker of w-1, or a replica in it, was killed for its memory",
         own=False,
     ),
-    Case(  # Ray ended a replica, the first of its name; silent: long ago
-        "TrifoldOutOfMemory",
-        "30m",
-        {f'ray_memory_manager_worker_eviction_total{WORKER},Name="stories"}}': ("_x20 1x20", "1x40")},
-        POD,
-        "ray-worker of w-1, or a replica in it, was killed for its memory",
-        own=False,
-    ),
-    Case(  # and another
+    Case(  # Ray ended another replica; silent: long ago
         "TrifoldOutOfMemory",
         "30m",
         {f'ray_memory_manager_worker_eviction_total{WORKER},Name="stories"}}': ("1x20 2x20", "2x40")},

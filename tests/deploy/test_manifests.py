@@ -12,7 +12,6 @@ from deploy.checks.__main__ import problems
 from deploy.checks.compositions import COMPOSITIONS, Composition
 from deploy.checks.trim import trim
 from deploy.kustomize import can_render, compose
-from service.ray_environment import KEPT_WORKERS
 from service.settings import Limits
 from service.timeouts import Timeouts
 
@@ -90,17 +89,6 @@ def test_models_and_gateways_run_in_two_pods_at_least_on_two_nodes_if_there_is_r
     assert {each["whenUnsatisfiable"] for each in spread.values()} == {"ScheduleAnyway"}
 
 
-GONE = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
-
-
-def test_head_and_redis_do_not_wait_for_minutes_for_a_node_that_is_gone() -> None:
-    resources = composed("gpu", "ha")
-    redis = of_kind("StatefulSet", resources)["spec"]["template"]["spec"]
-    for pod in (groups(resources)["head"]["template"]["spec"], redis):
-        assert {each["key"] for each in pod["tolerations"]} == GONE
-        assert all((each["effect"], each["tolerationSeconds"]) == ("NoExecute", 30) for each in pod["tolerations"])
-
-
 @pytest.mark.parametrize("order", [("gpu", "ha"), ("ha", "gpu")])
 def test_workers_wait_for_a_head_that_can_come_back(order: tuple[str, ...]) -> None:
     name = "RAY_gcs_rpc_server_reconnect_timeout_s"
@@ -116,14 +104,6 @@ def test_a_model_that_fails_stops_a_rollout_of_plain_but_not_the_others_traffic(
     assert container["startupProbe"]["httpGet"]["path"] == "/ready"
     assert container["readinessProbe"]["httpGet"]["path"] == "/ready?any=true"
     assert container["livenessProbe"]["httpGet"]["path"] == "/health"
-
-
-def test_ray_watches_over_the_memory_of_plains_pods() -> None:
-    (name,) = KEPT_WORKERS
-    (container,) = of_kind("Deployment", composed(base="plain"))["spec"]["template"]["spec"]["containers"]
-    (given,) = [each["value"] for each in container["env"] if each["name"] == name]
-
-    assert int(given) > 0 == int(KEPT_WORKERS[name])
 
 
 def test_one_node_is_enough_for_dev() -> None:

@@ -134,7 +134,7 @@
 {{- end }}
 {{- end }}
 
-{{- /* Changes Redis, which goes where the head goes, but not with its affinity: set, and root. */}}
+{{- /* Changes Redis: set, and root. */}}
 {{- define "trifold.redis" -}}
 {{- $values := .root.Values }}
 {{- $spec := .set.spec.template.spec }}
@@ -142,7 +142,7 @@
 {{- with $values.ha.image }}{{ $_ := set (first $spec.containers) "image" . }}{{ end }}
 {{- with $values.ha.storageClass }}{{ $_ := set $claim.spec "storageClassName" . }}{{ end }}
 {{- include "trifold.pulling" (dict "spec" $spec "root" .root) }}
-{{- include "trifold.placing" (dict "spec" $spec "overrides" $values.head) }}
+{{- include "trifold.placing" (dict "spec" $spec "overrides" $values.ha) }}
 {{- end }}
 
 {{- /* Changes the cluster: service, and root. */}}
