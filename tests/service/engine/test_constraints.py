@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,9 +46,10 @@ def bart() -> Any:
     return transformers.BartForConditionalGeneration(config)
 
 
-def randomised(model: Any) -> Any:
-    """Make the logits differ, and ends likely."""
+def randomised(make: Callable[[], Any]) -> Any:
+    """Return a model, always the same, whose logits differ and whose ends are likely."""
     torch.manual_seed(3)
+    model = make()
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter) * 0.2)
     if hasattr(model, "final_logits_bias"):
@@ -89,7 +90,7 @@ def _until_end(ids: list[int]) -> list[int]:
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
     made = {}
-    for name, theirs in (("gpt2", randomised(gpt2())), ("bart", randomised(bart()))):
+    for name, theirs in (("gpt2", randomised(gpt2)), ("bart", randomised(bart))):
         folder = tmp_path_factory.mktemp(name)
         train_bpe(["a b c"], 260, []).save(str(folder / TOKENIZER_FILE))
         made[name] = Pair(theirs, _engine(theirs, folder))
