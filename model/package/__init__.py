@@ -1,6 +1,7 @@
 """The contract between training and serving: manifest and tokenizer. Free of torch, ONNX Runtime and Ray."""
 
 from model.package.chat import ChatTemplate
+from model.package.detokenizer import Detokenizer
 from model.package.encoders import Activation, Aggregation, Embedding, Entailment, PairText, Similarity, Tagging
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
@@ -20,7 +21,7 @@ from model.package.manifest import (
     Verification,
 )
 from model.package.measured import Baseline, Calibration, CalibrationError, Slice, WrongAnswer
-from model.package.tokenizer import Detokenizer, PackageTokenizer
+from model.package.tokenizer import PackageTokenizer
 
 __all__ = [
     "Activation",

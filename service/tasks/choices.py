@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model.package import Detokenizer, PackageTokenizer
-from model.package.tokenizer import REPLACEMENT
 from service.engine.logprobs import SampledToken
 from service.engine.mailbox import Output
 from service.engine.sequence import Sequence
@@ -165,9 +164,8 @@ def token_logprobs(
             {"id": other, "text": text_of[other], "logprob": logprob} for other, logprob in token.top
         ]
         for other in top:
-            if REPLACEMENT in other["text"] and (bytes_of_part := tokenizer.bytes_of_part(other["id"])) is not None:
-                other["bytes"] = bytes_of_part
-        text = text_of[token.id]
-        bytes_of_text = tokenizer.bytes_of_part(token.id) if REPLACEMENT in text else None
-        found.append(TokenLogprob(token.id, text, top, token.logprob, bytes_of_text))
+            if (part := tokenizer.bytes_of_part(other["id"])) is not None:
+                other["bytes"] = part
+        part = tokenizer.bytes_of_part(token.id)
+        found.append(TokenLogprob(token.id, text_of[token.id], top, token.logprob, part))
     return found
