@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -10,28 +9,9 @@ import yaml
 from deploy.chart import CHART
 from deploy.checks.__main__ import problems
 from deploy.kustomize import can_render, compose
-from model.storage.listing import read_list
+from tests.deploy.charts import ALONE, PACKAGES, STORE, Resource, by_name, rendered, templates
 
 pytestmark = pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning")
-
-Resource = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def chart() -> helm_python.Chart:
-    return helm_python.Chart.load(CHART)
-
-
-def rendered(chart: helm_python.Chart, namespace: str = "trifold", **values: Any) -> dict[tuple[str, str], Resource]:
-    """Return what `helm template` makes, after `values.schema.json` has let the values pass."""
-    chart.validate_schema(chart.merge_values(values))
-    made = chart.render(values, name="trifold", namespace=namespace)
-    return by_name(list(yaml.safe_load_all(made["trifold/templates/resources.yaml"])))
-
-
-def by_name(resources: list[Resource]) -> dict[tuple[str, str], Resource]:
-    found = [each for each in resources if each is not None and each["kind"] != "Namespace"]
-    return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
 def test_helm_finds_nothing_to_complain_about() -> None:
@@ -42,7 +22,6 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 
 
 SAMPLE_ARN = "arn:aws:acm:eu-north-1:111122223333:certificate/00000000-0000-0000-0000-000000000000"  # of the component
-ALONE: dict[str, Any] = {"ha": {"enabled": False}, "networkPolicy": "none"}
 SAME: list[tuple[str, list[str], dict[str, Any]]] = [
     ("base", ["cpu", "ha", "network-policy/plain"], {}),
     ("base", ["gpu", "pull-secret"], {**ALONE, "served": "gpu", "image": {"pullSecrets": ["trifold-registry"]}}),
@@ -147,57 +126,6 @@ def test_models_of_ones_own_are_in_every_pod(served: str, chart: helm_python.Cha
         assert resources["RayService", "trifold"]["spec"]["serveConfigV2"] == "applications: []\n"
 
 
-PACKAGES = [
-    {"name": "sentiment", "from": "s3://models.example.com/sentiment-2", "sha256": 64 * "7"},
-    {"name": "writer", "from": "https://huggingface.co/org/writer/resolve/0123abc"},
-]
-STORE = {"from": "store", "list": PACKAGES}
-
-
-def templates(resources: dict[tuple[str, str], Resource]) -> list[Resource]:
-    """Return the templates of all pods that have the service."""
-    if deployment := resources.get(("Deployment", "trifold")):
-        return [deployment["spec"]["template"]]
-    cluster = resources["RayService", "trifold"]["spec"]["rayClusterConfig"]
-    return [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
-
-
-@pytest.mark.skipif(not can_render(), reason="needs kubectl or kustomize to render the components")
-@pytest.mark.parametrize(("base", "served"), [("base", "gpu"), ("plain", "plain")])
-def test_packages_are_fetched_as_the_components_do_it(base: str, served: str, chart: helm_python.Chart) -> None:
-    components = ["models/store", "network-policy/gke", "network-policy/store"]
-    resources = rendered(chart, **{**ALONE, "served": served, "networkPolicy": "gke", "packages": STORE})
-    found = list(problems(list(resources.values())))
-    del resources["ConfigMap", "trifold-packages"]
-    for template in templates(resources):
-        assert template["metadata"]["annotations"].pop("checksum/packages")
-
-    assert found == []
-    expected = by_name(compose(base, [*([served] if base == "base" else []), *components]))
-    for template in (*templates(resources), *templates(expected)):
-        template["metadata"].setdefault("annotations", {})
-    assert resources == expected
-
-
-def test_the_list_of_packages_is_one_that_can_be_fetched(chart: helm_python.Chart, tmp_path: Path) -> None:
-    data = rendered(chart, packages=STORE)["ConfigMap", "trifold-packages"]["data"]
-    (tmp_path / "packages.yaml").write_text(data["packages.yaml"])
-
-    assert [(name, package.sha256) for name, package in read_list(tmp_path / "packages.yaml")] == [
-        ("sentiment", 64 * "7"),
-        ("writer", None),
-    ]
-
-
-def test_another_list_of_packages_makes_new_pods(chart: helm_python.Chart) -> None:
-    one, other = (
-        [each["metadata"]["annotations"] for each in templates(rendered(chart, packages={**STORE, "list": packages}))]
-        for packages in (PACKAGES, PACKAGES[:1])
-    )
-
-    assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
-
-
 @pytest.mark.parametrize(("served", "is_new"), [("plain", True), ("cpu", False)])
 def test_another_models_file_makes_new_pods_only_where_nobody_else_tells_them(
     served: str, is_new: bool, chart: helm_python.Chart
@@ -208,41 +136,6 @@ def test_another_models_file_makes_new_pods_only_where_nobody_else_tells_them(
     )
 
     assert (one != other) is is_new
-
-
-def test_what_fetches_packages_is_the_image_of_pods_without_a_gpu(chart: helm_python.Chart) -> None:
-    packages = {**STORE, "room": "90Gi", "secret": "bucket"}
-    for template in templates(rendered(chart, served="gpu", packages=packages, image=CHANGED["image"])):
-        (fetch,) = template["spec"]["initContainers"]
-        assert fetch["image"] == CHANGED["image"]["cpu"]
-        assert fetch["envFrom"] == [{"secretRef": {"name": "bucket", "optional": True}}]
-        assert fetch["resources"]["limits"]["ephemeral-storage"] == "96Gi"  # with what else a pod stores
-        assert {"name": "packages", "emptyDir": {"sizeLimit": "90Gi"}} in template["spec"]["volumes"]
-
-
-@pytest.mark.parametrize("served", ["cpu", "plain"])
-def test_what_fetches_packages_has_the_certificates_of_the_values(served: str, chart: helm_python.Chart) -> None:
-    authority = {"name": "SSL_CERT_FILE", "value": "/etc/company/ca.pem"}
-    mount = {"name": "company", "mountPath": "/etc/company", "readOnly": True}
-    more: Resource = {"env": [authority], "volumeMounts": [mount], "volumes": [{"name": "company", "emptyDir": {}}]}
-    resources = rendered(chart, served=served, packages=STORE, **more)
-
-    for template in templates(resources):
-        (fetch,) = template["spec"]["initContainers"]
-        assert authority in fetch["env"] and mount in fetch["volumeMounts"]
-        assert {each["mountPath"] for each in fetch["volumeMounts"]} >= {"/models", "/etc/trifold-packages"}
-    assert list(problems(list(resources.values()))) == []
-
-
-def test_packages_come_from_the_claim_or_image_that_the_values_name(chart: helm_python.Chart) -> None:
-    reference = "example.com/packages@sha256:" + 64 * "0"
-    sources: list[tuple[Resource, Resource]] = [
-        ({"from": "volume", "claim": "mine"}, {"persistentVolumeClaim": {"claimName": "mine", "readOnly": True}}),
-        ({"from": "image", "image": reference}, {"image": {"reference": reference, "pullPolicy": "IfNotPresent"}}),
-    ]
-    for packages, volume in sources:
-        for template in templates(rendered(chart, packages=packages)):
-            assert {"name": "packages", **volume} in template["spec"]["volumes"]
 
 
 def test_every_pod_has_the_volumes_that_the_values_add(chart: helm_python.Chart) -> None:
