@@ -32,7 +32,7 @@ from service.api.middleware import AnswerHead, AnswerUnforeseen, ShedLoad, error
 from service.api.observing import ObserveRequests, route_path
 from service.api.origins import RefuseCrossSite
 from service.api.page import ShowPage
-from service.api.routes import make_router
+from service.api.routes import add_routes
 from service.draining import Draining
 from service.errors import MethodNotAllowed, NotFound, NotJson, ServiceError
 from service.metrics import Metrics
@@ -100,10 +100,10 @@ def create_app(
     patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
 
     all_tasks = Tasks(tasks, aliases)
-    router = make_router(all_tasks, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
-    app.include_router(router)
+    # To the application's own router: one that is included has its routes built a second time at the first request.
+    add_routes(app.router, all_tasks, settings.limits, metrics, draining, needs_keys=settings.needs_keys)
     app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as FastAPI's documents say it is extended
-    routes = [route.path_format for route in router.routes if isinstance(route, APIRoute)]
+    routes = [route.path_format for route in app.router.routes if isinstance(route, APIRoute)]
     observe = partial(ObserveRequests, metrics=metrics, tracing=tracing, routes=routes, returns_ids=not is_behind_serve)
     _add_middleware(app, all_tasks, settings, keys, draining, observe)
     app.add_exception_handler(ServiceError, _service_error)

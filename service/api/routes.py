@@ -28,11 +28,17 @@ from service.schemas import AnyRequest
 from service.settings import Limits
 
 
-def make_router(
-    tasks: Tasks, limits: Limits, metrics: Metrics, draining: Draining, *, needs_keys: bool = False
-) -> APIRouter:
-    """Return all routes over some tasks; where keys are needed, probes without one learn of no model."""
-    router, calls = APIRouter(), Calls(tasks, limits)
+def add_routes(
+    router: APIRouter,
+    tasks: Tasks,
+    limits: Limits,
+    metrics: Metrics,
+    draining: Draining,
+    *,
+    needs_keys: bool = False,
+) -> None:
+    """Add all routes over some tasks; where keys are needed, probes without one learn of no model."""
+    calls = Calls(tasks, limits)
 
     async def whole(request: AnyRequest, kind: TaskName | None) -> Any:
         return await json_answer(await calls.answer(request, kind))
@@ -51,4 +57,3 @@ def make_router(
     add_libretranslate_routes(router, calls, needs_keys=needs_keys)
     add_deepl_routes(router, calls)
     add_probe_routes(router, tasks, metrics, draining, needs_keys=needs_keys)
-    return router
