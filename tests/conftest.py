@@ -106,6 +106,8 @@ TINY["entities"] = replace(TINY["sentiment"], head=default_head("tag", len(cards
 TINY["answers"] = replace(TINY["sentiment"], head=default_head("answer", 2))
 TINY["encoder"] = replace(TINY["sentiment"], head=default_head("pretrain"))
 TINY["pooled"] = replace(TINY["sentiment"], head=HeadConfig("embed", pooling="mean"))  # of vectors of any length
+# Whose first layer sees two tokens to either side.
+TINY["near"] = replace(TINY["embed"], attention=AttentionConfig(4, window=4, local_layers=(0,)))
 TINY["sparse"] = replace(TINY["sentiment"], head=default_head("sparse"))
 TINY["ranker"] = replace(TINY["sentiment"], head=default_head("classify", 1))
 TINY["entailment"] = replace(TINY["sentiment"], head=default_head("classify", 3))
@@ -132,6 +134,7 @@ RECIPE_OF = {
 # Of what can be served and no recipe makes.
 CARDS = {
     "pooled": replace(cards.EMBED, name="pooled", embedding=Embedding(normalize=False)),
+    "near": replace(cards.EMBED, name="near"),
     "sparse": replace(cards.EMBED, name="sparse", task="embed_sparse", embedding=Embedding(normalize=False)),
     "ranker": replace(cards.ALIKE, name="ranker", labels=("fits",)),
     "entailment": replace(

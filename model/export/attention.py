@@ -75,6 +75,7 @@ class RaggedAttention:
     last_positions: Value  # (B,) int32: of each row's last real token
     total_length: Value  # () int32: T
     source: Any = None  # (B, T, d_model), its rows as long
+    _biases: dict[int, Value] = field(default_factory=dict)  # of windows
 
     def to(self, source: Any) -> Self:
         """Return the attention to a source (B, T, d_model) of the same lengths."""
@@ -88,15 +89,18 @@ class RaggedAttention:
     def attend(self, layer: MultiHeadAttention, query: Value, key: Value, value: Value, bias: Value | None) -> Value:
         """Attend from query (B, T, H·D) to key and value (B, T, K·D); returns anything at padding."""
         if layer.window is not None and not layer.is_causal:  # the operator knows windows of what came before only
-            bias = self._window(layer, query.dtype) if bias is None else bias + self._window(layer, query.dtype)
+            hides = self._hiding(layer.window, query.dtype)
+            bias = hides if bias is None else bias + hides
         lengths = self.last_positions, self.total_length
         return group_query_attention(layer, query, key, value, None, *lengths, bias, is_causal=layer.is_causal)[0]
 
-    def _window(self, layer: MultiHeadAttention, dtype: torch.dtype) -> Value:
-        """Return a bias (1, 1, T, T) that is 0 within the window and the least number outside."""
-        positions = as_tensor(self.query_positions), as_tensor(self.key_positions)
-        sees = visible(*positions, is_causal=False, window=layer.window)
-        return as_value(torch.where(sees, 0.0, torch.finfo(dtype).min)[None, None])
+    def _hiding(self, window: int, dtype: torch.dtype) -> Value:
+        """Return a bias (1, 1, T, T) that is 0 within a window and the least number outside, one for all layers."""
+        if window not in self._biases:
+            positions = as_tensor(self.query_positions), as_tensor(self.key_positions)
+            sees = visible(*positions, is_causal=False, window=window)
+            self._biases[window] = as_value(torch.where(sees, 0.0, torch.finfo(dtype).min)[None, None])
+        return self._biases[window]
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,10 @@ def visible(query_positions: Tensor, key_positions: Tensor, *, is_causal: bool, 
     away (Beltagy et al. 2020, Longformer, section 3.1).
     """
     distance = query_positions[..., None] - key_positions
-    sees = distance >= 0 if is_causal else torch.ones_like(distance, dtype=torch.bool)
-    if window is None:
-        return sees
-    return sees & (distance < window if is_causal else distance.abs() <= window // 2)
+    if is_causal:
+        sees = distance >= 0
+        return sees if window is None else sees & (distance < window)
+    return torch.ones_like(distance, dtype=torch.bool) if window is None else distance.abs() <= window // 2
 
 
 class Attention(Protocol):

@@ -15,9 +15,9 @@ constexpr int64_t kGreatestWidth = 256;  // and at most this
 // What an operator's runs have in common: H query heads share K key and value heads, of D numbers each.
 struct Attention {
   int64_t heads, kv_heads, width;
-  int64_t window;  // how many tokens one sees, itself included; 0: all before it
+  int64_t window;  // how many tokens one sees, itself included; 0: all that it may
   float scale;     // of queries times keys
-  bool is_causal;     // a token sees itself and those before it; else all of its row, without a cache alone
+  bool is_causal;     // a token sees itself and those before it; else its row to both sides, without a cache alone
   bool is_to_source;  // keys and values are a source's, which the cache has whole; its last are handed in again
 };
 

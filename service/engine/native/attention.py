@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 DOMAIN = "trifold"  # of our operators
 BIAS = 9  # which input of ours it is
@@ -51,6 +51,8 @@ def takes_width(width: int) -> bool:
     return 0 < width <= MAX_HEAD_WIDTH and width % WIDTH_UNIT == 0
 
 
+HIDDEN = -1e30  # added to a score, and no weight is left
+
 # The nodes of a bias that falls with the distance of tokens, the last first: `model.layers.relative.LinearBias`.
 LINEAR_BIAS = ("Mul", "Cast", "Unsqueeze", "Abs", "Sub")
 
@@ -62,15 +64,53 @@ def slopes_behind(
 
     Ours multiplies distances itself: of 8,000 tokens and 12 heads such a bias has 3 GB.
     """
-    made = [makers.get(bias)]
-    for operator in LINEAR_BIAS:
-        node = made[-1]
-        if node is None or node.op_type != operator:
-            return None
-        made.append(makers.get(node.input[0]))
-    assert made[0] is not None
+    made = _makers_of(bias, LINEAR_BIAS, makers)
+    if made is None:
+        return None
     slopes: str = made[0].input[1]
     return slopes if slopes in weights and list(weights[slopes].dims[1:]) == [1, 1] else None
+
+
+# The same of a bias that is 0 for tokens near enough and the least number for others: `model.export.attention`.
+WINDOW_BIAS = ("Unsqueeze", "Unsqueeze", "Where", "LessOrEqual", "Abs", "Sub")
+
+
+def see_only_near(
+    own: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], weights: Mapping[str, onnx.TensorProto]
+) -> None:
+    """Let a node of ours look at the tokens of a window itself, if all that its bias does is to hide the others.
+
+    Of 8,000 tokens such a bias has 0.3 GB, and what it is made of three times as much; and ours then computes nothing
+    for what is hidden.
+    """
+    if own.op_type != "RaggedAttention" or _attributes(own)["is_causal"]:
+        return
+    made = _makers_of(own.input[BIAS], WINDOW_BIAS, makers)
+    if made is None:
+        return
+    hides, is_near = made[2], made[3]
+    seen, hidden, reach = (weights.get(name) for name in (*hides.input[1:3], is_near.input[1]))
+    if seen is None or hidden is None or reach is None:
+        return
+    if numpy_helper.to_array(seen).any() or numpy_helper.to_array(hidden).max() > HIDDEN:
+        return
+    own.input[BIAS] = ""
+    window = next(each for each in own.attribute if each.name == "window")
+    window.i = 2 * int(numpy_helper.to_array(reach)) + 1
+
+
+def _makers_of(
+    name: str, operators: Sequence[str], makers: Mapping[str, onnx.NodeProto]
+) -> list[onnx.NodeProto] | None:
+    """Return the nodes that make a value, each from the first input of the one before, if they are these operators."""
+    made: list[onnx.NodeProto] = []
+    for operator in operators:
+        node = makers.get(name)
+        if node is None or node.op_type != operator:
+            return None
+        made.append(node)
+        name = node.input[0]
+    return made
 
 
 def is_to_source(own: onnx.NodeProto) -> bool:

@@ -31,6 +31,7 @@ from service.engine.native.attention import (
     is_to_source,
     own_attention,
     own_ragged_attention,
+    see_only_near,
     slopes_behind,
 )
 from service.engine.native.products import Product, Products
@@ -123,6 +124,7 @@ class _Rewrite:
         for node in attentions.values():
             slopes = slopes_behind(node.input[BIAS], self._products.makers, weights)
             node.input[BIAS] = slopes or node.input[BIAS]
+            see_only_near(node, self._products.makers, weights)
         ours |= attentions
         if not ours:
             return False

@@ -127,7 +127,11 @@ SIMD int64_t Take(const Work& work, int64_t row, int64_t kv_head, int64_t first,
     Query& query = held->tile[taken];
     const float slope = run.bias.slopes == nullptr ? 0 : run.bias.slopes[head];
     query = {0, attention.is_causal ? token + 1 : end, nullptr, output, kNothing, slope, token};
-    if (attention.window > 0) query.begin = std::max<int64_t>(0, token + 1 - attention.window);
+    if (attention.window > 0) {
+      const int64_t behind = attention.is_causal ? 0 : attention.window / 2;
+      query.begin = std::max<int64_t>(0, token + 1 + behind - attention.window);
+      query.end = std::min(query.end, token + 1 + behind);
+    }
     if (run.bias.data != nullptr)
       query.bias = run.bias.data + row * run.bias.row + head * run.bias.head + token * run.bias.token;
     float* numbers = held->queries + taken * work.width;
@@ -228,7 +232,8 @@ void Attend(const Attention& attention, const AttentionRun& run, const Threads& 
   int64_t seen = 0;
   for (int64_t row = 0; row < run.rows; ++row) seen += run.last[row] + 1;
   const int64_t length = std::max<int64_t>(1, seen / run.rows);
-  work.units_a_task = UnitsATask(work.units, length * width * std::min(kTileQueries, length * work.group));
+  const int64_t keys = attention.window > 0 ? std::min(length, attention.window + kTileQueries) : length;
+  work.units_a_task = UnitsATask(work.units, keys * width * std::min(kTileQueries, length * work.group));
   threads.ForEach(static_cast<size_t>((work.units + work.units_a_task - 1) / work.units_a_task), AttendTask, &work);
 }
 

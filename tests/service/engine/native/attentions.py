@@ -30,7 +30,7 @@ class Form:
     is_packed: bool = False  # query, key and value in one
     turns: bool = False
     turned: int = 0  # numbers of a head, all of them if 0
-    window: int = 0
+    window: int = 0  # both ways, by a bias, if it is not causal
     has_bias: bool = False
     has_slopes: bool = False  # by which scores fall with the distance of tokens
     has_cache: bool = True
@@ -51,16 +51,16 @@ class Form:
         names += ["past_key", "past_value"] if self.has_cache else ["", ""]
         names += ["last_positions", "total_length"]
         names += ["cosines", "sines"] if self.turns else ["", ""]
-        names += ["", "bias"] if self.has_bias or self.has_slopes else []
+        names += ["", "bias"] if self.has_bias or self.has_slopes or self._hides else []
         attributes: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.kv_heads}
         attributes |= {"do_rotary": 1} if self.turns else {}
-        attributes |= {"local_window_size": self.window} if self.window else {}
+        attributes |= {"local_window_size": self.window} if self.window and self.is_causal else {}
         attributes |= {} if self.is_causal else {"causal": 0}
         node = helper.make_node("GroupQueryAttention", names, OUTPUTS, domain="com.microsoft", **attributes)
         inputs = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name, shape in shapes.items()
-            if name in names and not (name == "bias" and self.has_slopes)
+            if name in names and not (name == "bias" and (self.has_slopes or self._hides))
         ]
         inputs.append(helper.make_tensor_value_info("last_positions", TensorProto.INT32, ["rows"]))
         inputs.append(helper.make_tensor_value_info("total_length", TensorProto.INT32, []))
@@ -75,6 +75,12 @@ class Form:
             constants += [numpy_helper.from_array(slopes, "slopes")]
             constants += [numpy_helper.from_array(np.array([axis]), f"axis_{axis}") for axis in (1, 2)]
             nodes = [*_falling_bias(), node]
+        if self._hides:
+            inputs.append(helper.make_tensor_value_info("places", TensorProto.INT64, ["total"]))
+            near = {"reach": np.array(self.window // 2), "seen": np.float32(0), "hidden": np.finfo(np.float32).min}
+            constants += [numpy_helper.from_array(np.asarray(value), name) for name, value in near.items()]
+            constants += [numpy_helper.from_array(np.array([axis]), f"axis_{axis}") for axis in (0, 1)]
+            nodes = [*_hiding_bias(), node]
         graph = helper.make_graph(
             nodes,
             "attention",
@@ -85,6 +91,10 @@ class Form:
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
         return path
+
+    @property
+    def _hides(self) -> bool:
+        return self.window > 0 and not self.is_causal
 
     def _tables(self) -> list[tuple[Array, str]]:
         pairs = (self.turned or self.width) // 2
@@ -116,6 +126,8 @@ class Form:
         if self.has_slopes:
             first = np.array(last) if tokens == 1 else np.full(rows, before)
             places = {"query_places": first[:, None] + np.arange(tokens), "key_places": np.arange(total)}
+        if self._hides:
+            places = {"places": np.arange(total)}
         return {**new, **past, **lengths, **bias, **places}
 
 
@@ -128,6 +140,19 @@ def _falling_bias() -> list[onnx.NodeProto]:
         helper.make_node("Unsqueeze", ["away", "axis_1"], ["away_of_heads"]),
         helper.make_node("Cast", ["away_of_heads"], ["distances"], to=TensorProto.FLOAT),
         helper.make_node("Mul", ["distances", "slopes"], ["bias"]),
+    ]
+
+
+def _hiding_bias() -> list[onnx.NodeProto]:
+    """Return the nodes that make a bias of a window both ways, as the exporter writes them."""
+    return [
+        helper.make_node("Unsqueeze", ["places", "axis_1"], ["columns"]),
+        helper.make_node("Sub", ["columns", "places"], ["behind"]),
+        helper.make_node("Abs", ["behind"], ["away"]),
+        helper.make_node("LessOrEqual", ["away", "reach"], ["is_near"]),
+        helper.make_node("Where", ["is_near", "seen", "hidden"], ["hides"]),
+        helper.make_node("Unsqueeze", ["hides", "axis_0"], ["hides_of_heads"]),
+        helper.make_node("Unsqueeze", ["hides_of_heads", "axis_1"], ["bias"]),
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from service.engine.arrays import Array
 from service.engine.session import Session, SessionOptions
@@ -64,9 +64,25 @@ def test_scores_fall_with_the_distance_without_a_bias(tmp_path: Path, is_causal:
 
 
 @needs_instructions
+@pytest.mark.parametrize("is_causal", [False, True], ids=["both ways", "of those before"])
 @pytest.mark.parametrize("window", [1, 7, 130])
-def test_windows_are_the_runtimes(tmp_path: Path, window: int) -> None:
-    assert_like_the_runtime(replace(ENCODER, is_causal=True, window=window), tmp_path / "attention.onnx")
+def test_windows_are_the_runtimes_and_need_no_bias(tmp_path: Path, window: int, is_causal: bool) -> None:
+    assert_like_the_runtime(replace(ENCODER, is_causal=is_causal, window=window), tmp_path / "attention.onnx")
+
+
+@pytest.mark.parametrize(("name", "value"), [("seen", 1.0), ("hidden", -1.0), ("reach", None)])
+def test_a_bias_that_does_more_than_hide_stays(tmp_path: Path, name: str, value: float | None) -> None:
+    path = tmp_path / "attention.onnx"
+    model = onnx.load(replace(ENCODER, window=7).write(path))
+    constant = next(each for each in model.graph.initializer if each.name == name)
+    if value is None:  # it is told by each request
+        model.graph.initializer.remove(constant)
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
+    else:
+        constant.CopyFrom(numpy_helper.from_array(np.array(value, np.float32), name))
+    onnx.save(model, path)
+
+    assert "Where" in operators(path) and "RaggedAttention" in operators(path)
 
 
 @needs_instructions
@@ -89,8 +105,9 @@ def test_a_scale_of_its_own_is_taken(tmp_path: Path) -> None:
         replace(ENCODER, heads=6, width=24, is_packed=True),
         replace(ENCODER, turns=True, has_bias=True),
         replace(ENCODER, is_causal=True, window=40),
+        replace(ENCODER, window=40),
     ],
-    ids=["plain", "packed", "turned and biased", "a window"],
+    ids=["plain", "packed", "turned and biased", "a window", "a window both ways"],
 )
 def test_a_rows_answer_is_the_same_to_the_last_bit_alone_and_among_others(tmp_path: Path, form: Form) -> None:
     path, last = form.write(tmp_path / "attention.onnx"), [70, 3, 199, 0, 128]
@@ -101,6 +118,8 @@ def test_a_rows_answer_is_the_same_to_the_last_bit_alone_and_among_others(tmp_pa
     for row, end in enumerate(last):
         alone = {name: array[row : row + 1, : end + 1] for name, array in inputs.items() if array.ndim == 3}
         alone |= {"last_positions": np.array([end], np.int32), "total_length": np.array(end + 1, np.int32)}
+        if "places" in inputs:
+            alone["places"] = inputs["places"][: end + 1]
         if form.has_bias:
             alone["bias"] = np.ascontiguousarray(inputs["bias"][:, :, : end + 1, : end + 1])
         np.testing.assert_array_equal(run(one, alone)[0][0], together[row, : end + 1])
