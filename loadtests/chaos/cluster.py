@@ -158,7 +158,7 @@ def cluster(node_types: Mapping[str, NodeType], keys: Keys, *, survives: bool) -
             "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": str(NOTICE_S),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # workers wait for a head, as KubeRay has them do
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",  # as deploy/kubernetes/components/ha has it
             "RAY_enable_autoscaler_v2": "1",
             "TRIFOLD_HOST": "0.0.0.0",
             "TRIFOLD_METRICS_DIR": "/tmp/trifold-metrics",
