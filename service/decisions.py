@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -30,15 +31,15 @@ def fits(manifest: Manifest, question: Question) -> bool:
 
 
 def place_of(option: Option, labels: Sequence[str]) -> int | None:
-    """Return the place of the label that means an option, whatever its case; None if there is none."""
+    """Return the place of the label that means an option, in any case and code of accents; None if there is none."""
     places = _places(tuple(labels))
     return next((places[name] for name in map(_plain, option.names) if name in places), None)
 
 
 @lru_cache  # for each option of each question
 def _places(labels: tuple[str, ...]) -> dict[str, int]:
-    return {label.casefold(): place for place, label in enumerate(labels)}
+    return {_plain(label): place for place, label in enumerate(labels)}
 
 
 def _plain(name: str) -> str:
-    return name.strip().casefold()
+    return unicodedata.normalize("NFC", name.strip().casefold())

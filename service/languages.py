@@ -99,7 +99,7 @@ class Detector:
         from Swedish, but hardly from Norwegian. That does not count of a few letters or of what may be a name, which
         look like many languages. Ours have the scores then that they have among all, else among ours.
         """
-        text = text[:READ]
+        text = _in_common_letters(text[:READ])
         scripts = _scripts_of(text)
         ranked = [(base_language(code), score) for code, score in _identifier().rank(text)]
         ours: dict[str, float] = {}
@@ -143,6 +143,17 @@ async def prepare() -> None:
     """Let the model be read by a thread if it has not been; whoever then guesses on the event loop stalls nobody."""
     if not _read_identifier.cache_info().currsize:
         await asyncio.to_thread(_identifier)
+
+
+def _in_common_letters(text: str) -> str:
+    """Return a text with letters of full or half width, or in mathematical bold, as texts commonly have them.
+
+    Marks stay as they are, for Chinese is told by its own.
+    """
+    if unicodedata.is_normalized("NFKC", text):
+        return text
+    letters = (unicodedata.normalize("NFKC", each) if each.isalpha() else each for each in text)
+    return unicodedata.normalize("NFC", "".join(letters))[:READ]
 
 
 def _tells(character: str) -> bool:

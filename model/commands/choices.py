@@ -86,7 +86,7 @@ def texts_of(file: Path | None, precision: PrecisionName) -> tuple[str, ...] | N
     if precision != "int8-static":
         raise typer.BadParameter(f"texts are for int8-static; {precision} needs none", param_hint="--samples")
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{file} is not UTF-8 at byte {error.start}", param_hint="--samples") from None
     texts = tuple(line for line in lines if line.strip())

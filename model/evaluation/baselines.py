@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,12 +14,16 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from model.package.words import MARK, WITHOUT_SPACES, marked
+
 Text = str | tuple[str, str]
 Row = tuple[Text, int]
 
 WORDS = 40_000  # the commonest, of a text, or of either sentence of a pair and of both
 EPOCHS, BATCH, RATE, DECAY = 4, 64, 2e-3, 1e-5
 LEAST_STEPS = 2_000  # few texts are seen more often, or it would be easy to beat
+# Letters with their marks; in scripts without spaces each is a word.
+_WORD = re.compile(rf"(?=\w)[{WITHOUT_SPACES}]{MARK}*|[^\W{WITHOUT_SPACES}](?:[^\W{WITHOUT_SPACES}]|{MARK})*")
 
 
 def share_of_commonest(truth: Sequence[int]) -> float:
@@ -68,7 +73,12 @@ def _scores(bag: nn.EmbeddingBag, rows: Sequence[Sequence[int]]) -> torch.Tensor
 def _words(text: Text) -> list[str]:
     """Return the different words of a text or a pair, marked by where they stand, in an order of their own."""
     if isinstance(text, str):
-        return sorted(set(re.findall(r"\w+", text.lower())))
-    first, second = (set(re.findall(r"\w+", part.lower())) for part in text)
+        return sorted(_words_of(text))
+    first, second = map(_words_of, text)
     both = {f"both {word}" for word in first & second}
     return sorted({f"1 {word}" for word in first} | {f"2 {word}" for word in second} | both)
+
+
+def _words_of(text: str) -> set[str]:
+    text = unicodedata.normalize("NFC", text.lower())
+    return {text[slice(*found.span())] for found in _WORD.finditer(marked(text))}

@@ -29,6 +29,8 @@ def parse_yaml(content: bytes | str, *, twice: bool = False) -> Any:
         if not twice:
             _check_keys(node)
         return loader.construct_document(node)
+    except yaml.reader.ReaderError as error:
+        raise NotYaml(f"not YAML{_not_utf8(content, error)}") from None
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "context", None)
         place = f", line {mark.line + 1}" if mark else ""
@@ -40,6 +42,14 @@ def parse_yaml(content: bytes | str, *, twice: bool = False) -> Any:
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _not_utf8(content: bytes | str, error: yaml.reader.ReaderError) -> str:
+    """Return where the first byte stands that cannot be read, if that is what was wrong."""
+    if isinstance(content, str) or error.encoding != "utf-8":
+        return ""
+    line = content.count(b"\n", 0, error.position) + 1
+    return f", line {line}: the byte 0x{error.character:02x} is not UTF-8"
 
 
 def _check_keys(root: yaml.Node) -> None:

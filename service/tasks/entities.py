@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.package import Aggregation
+from model.package.words import is_mark
 from service.engine.arrays import Array
 from service.schemas import Entity
-from service.tasks.texts import MAX_MARKS, is_mark
+from service.tasks.texts import MAX_MARKS
 
 OUTSIDE = "O"
 _PREFIXED = re.compile(r"([BIEMSLUbi])-(.+)", re.DOTALL)

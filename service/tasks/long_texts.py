@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from model.package import PackageTokenizer
+from model.package.words import WITHOUT_SPACES, is_mark
 from service.engine.admission import Permit
 from service.engine.arrays import Array
 from service.engine.inputs import TextInput
@@ -17,8 +18,9 @@ from service.tasks.pool import Pool
 from service.tasks.texts import CHARACTERS_PER_INPUT, PIECE
 
 # Where tokenizers part words, too, so that a text has the same tokens in pieces as it has whole: single spaces, or else
-# (where SentencePiece's may add a token) other white space.
-_GAPS = (re.compile(r"(?<=\S) (?=\S)"), re.compile(r"(?<=\S)\s(?=\S)"))
+# (where SentencePiece's may add a token) other white space, or behind a mark of scripts without spaces.
+_GAPS = (re.compile(r"(?<=\S) (?=\S)"), re.compile(r"(?<=\S)\s(?=\S)"), re.compile(r"(?<=[。！？、，；：])(?=\S)"))
+_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
 class TooManyTokens(Exception):
@@ -34,7 +36,7 @@ class LongText:
     ids: Array  # (N,)
     segment: int
     offsets: Array  # (N, 2), the characters [start, end) of each token
-    words: Array  # (N,), the number of each token's word in the text
+    words: Array  # (N,), the number of each token's word in the text; each is one in scripts without spaces
 
     @property
     def around(self) -> int:
@@ -86,8 +88,8 @@ async def encode_long(
     tokens, around = 0, sum(map(len, texts)) - len(texts[part]) + CHARACTERS_PER_INPUT
     for start, piece in _pieces(texts[part]):
         before = prompt
-        if start and piece[0].isspace() and (prompt or not tokenizer.parts_before_spaces):
-            before += texts[part][start - 1]  # as in the whole text, lest a space stands before that of the piece
+        if start and (prompt or not piece[0].isspace() or not tokenizer.parts_before_spaces):
+            before += texts[part][start - 1]  # as in the whole text, lest a space is put before the piece
         whole = [*texts[:part], before + piece, *texts[part + 1 :]]
         encoded = await pool.run(permit, around + len(piece), _encode, tokenizer, whole, part, start, len(before))
         tokens += len(encoded.ids)
@@ -98,7 +100,7 @@ async def encode_long(
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield a text piece by piece, each with the character where it starts; they begin with a single white space."""
+    """Yield a text piece by piece, each with the character where it starts: a single white space if there is one."""
     start = 0
     while len(text) - start > PIECE:
         stop = _last_gap(text, start + PIECE * 7 // 8, start + PIECE)
@@ -108,11 +110,11 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _last_gap(text: str, start: int, stop: int) -> int:
-    """Return the last character where a text may be cut, or `stop` if there is none behind `start`."""
+    """Return the last character behind `start` where a text may be cut: at a gap, or else before any but a mark."""
     for gap in _GAPS:
         if found := [match.start() for match in gap.finditer(text, start, stop + 1)]:
             return found[-1]
-    return stop
+    return next((place for place in range(stop, start, -1) if not is_mark(text[place])), stop)
 
 
 def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int, skipped: int) -> LongText:
@@ -125,8 +127,10 @@ def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int
     places = np.flatnonzero(is_text)
     first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (len(found.ids), len(found.ids))
     words = np.array([-1 if word is None else word for word in found.words], np.int64)[first:stop]
+    # What stands between two spaces is no word in some scripts.
+    is_apart = np.array([_WITHOUT_SPACES.search(texts[part], *span) is not None for span in offsets[first:stop]], bool)
     is_new = np.ones(len(words), bool)
-    is_new[1:] = (words[1:] != words[:-1]) | (words[1:] < 0)
+    is_new[1:] = (words[1:] != words[:-1]) | (words[1:] < 0) | is_apart[1:] | is_apart[:-1]
     return LongText(
         before=TextInput(found.ids[:first], found.segment_ids[:first]),
         after=TextInput(found.ids[stop:], found.segment_ids[stop:]),

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from html import unescape as unescaped
 
-from service.tasks.sentences import LETTER, TooManySentences, cost_of, room_for, split
+from service.tasks.sentences import TooManySentences, cost_of, has_letters, room_for, split
 
 SCANNED = 200_000  # characters of a page in which its first text is looked for: 0.1 s where they are nothing but tags
 # Their contents are no text: the standard's raw text, and what is said in no language.
@@ -49,7 +49,7 @@ _END_OF_COMMENT = re.compile("-->|(?<!<!)--!>")
 _ATTRIBUTE = re.compile(r"[\s/]*(?P<name>=?[^\s/>=]*)(?:\s*=\s*(?P<quote>[\"']?))?")
 _UNQUOTED = re.compile(r"[^\s>]*")
 _LONG_NUMBER = re.compile(r"(&#[0-9]{500,})")  # of no character, and soon longer than Python reads
-_LINE_BREAK = re.compile(r"(?<=\S)[ \t\f\r]*\n[ \t\n\f\r]*(?=\S)")  # which a page shows as a space
+_LINE_BREAK = re.compile(r"(?<=\S)[ \t]*[\n\f\r][ \t\n\f\r]*(?=\S)")  # which a page shows as a space
 _ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in RAW}
 
 
@@ -96,7 +96,7 @@ def pieces(page: str) -> Iterator[tuple[str, bool]]:
         start = _next_markup(page, place)
         text = page[place:start]
         if text:
-            yield text, LETTER.search(unescape(text)) is not None
+            yield text, has_letters(unescape(text))
         place = _end_of_markup(page, start)
         if place > start:
             yield page[start:place], False

@@ -12,31 +12,40 @@ from itertools import accumulate, chain, pairwise
 
 from sentencex import segment
 
-from service.tasks.texts import MAX_MARKS, is_mark
+from model.package.words import WITHOUT_SPACES as SCRIPTS_WITHOUT_SPACES
+from model.package.words import is_mark
+from service.tasks.texts import MAX_MARKS
 
 WITHOUT_SPACES = frozenset(
     {"bo", "dz", "ja", "km", "lo", "my", "th", "wuu", "yue", "zh"}
 )  # between sentences and words
 READ = 2_048  # characters read at a time: its rules look for the end of a quotation from each beginning of one
-# White space beyond ASCII, behind which and a capital sentencex does not bear a full stop; to it a space is as good.
-_WIDE_SPACES = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()})
+# For sentencex, which does not bear a full stop behind a capital and white space beyond ASCII, and does not know that
+# Greek's question mark has a character of its own.
+_PLAINER = str.maketrans({chr(code): " " for code in range(0x80, 0x3001) if chr(code).isspace()} | {"\u037e": ";"})
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u2060\ufeff"))
 LINES_PER_SENTENCE = 16  # without words, which are not translated
 LONG = 400  # characters of a sentence that is cut at any end that there may be
-LETTER = re.compile(r"[^\W\d_]")
-# Letters, and digits and marks that others write differently: of Arabic, of Indian languages, of Chinese and Japanese.
-_OF_A_LANGUAGE = re.compile(
-    LETTER.pattern + r"|(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]"
-)
+# Digits and marks that others write differently: of Arabic, of Indian languages, of Chinese and Japanese.
+_OF_A_LANGUAGE = re.compile(r"(?![0-9])\d|[\u060c\u061b\u061f\u06d4\u0964\u0965\u3000-\u303f\uff00-\uffef]")
 # What has letters and no words if it stands alone: an address, and the line before or behind a piece of code.
-# In ASCII and further Latin letters: what follows one in Chinese or Japanese has no space before it.
+# Behind an address Chinese, Japanese, Korean and their like go on without a space. Of their letters an address has only
+# names in its path: behind a slash or =, where no Japanese particle begins them and no full stop ends them.
+_GOING_ON = rf"{SCRIPTS_WITHOUT_SPACES}\u1100-\u11ff\u3130-\u318f\uac00-\ud7af"
+_OTHERS = rf"\s\u3000-\u303f\uff00-\uffef{_GOING_ON}"
+_HOST = rf"(?i:[a-z][a-z0-9+.-]*://|www\.)[^/{_OTHERS}]*"
+_NOT_OF_MAIL = rf"@,:;!?()<>{_OTHERS}"
 _ADDRESS = re.compile(
-    r"(?:[a-z][a-z0-9+.-]*://|www\.)[!-~\u00c0-\u024f]+[\u3001\u3002\uff00-\uffef]*"
-    r"|[\w\u00c0-\u024f.+-]+@[\w\u00c0-\u024f-]+(?:\.[\w\u00c0-\u024f-]+)+[.,;:!?)]*|(?:```|~~~)[ \t]*[\w+#.-]*",
-    re.IGNORECASE | re.ASCII,
+    rf"{_HOST}(?:/[^{_OTHERS}]*)?[\u3001\u3002\uff00-\uffef]*"
+    rf"|{_HOST}/[^{_OTHERS}]+(?<=[/=])(?![\u3040-\u309f])[{_GOING_ON}][^\s\u3000-\u303f\uff00-\uffef]*"
+    rf"|[^{_NOT_OF_MAIL}]+@[^.{_NOT_OF_MAIL}]+(?:\.[^.{_NOT_OF_MAIL}]+)+[.,;:!?)]*"
+    r"|(?:```|~~~)[ \t]*[A-Za-z0-9_+#.-]*"
 )
+_NEW_LINE = re.compile(r"[\n\r\v\f\x85\u2028\u2029]")  # those of Unicode's annex 14
 # Where a line begins behind what stays: in a page also behind a tag that begins a block.
 _LINE_BEGINS = re.compile(
-    r"\n|<(?:blockquote|br|dd|div|dt|h[1-6]|li|p|pre|section|table|td|th|tr|[ou]l)\b[^<>]*>\s*\Z", re.IGNORECASE
+    _NEW_LINE.pattern + r"|<(?:blockquote|br|dd|div|dt|h[1-6]|li|p|pre|section|table|td|th|tr|[ou]l)\b[^<>]*>\s*\Z",
+    re.IGNORECASE,
 )
 # What begins a line that is quoted, a heading, or an item of a list; not 3., which may be a day: 3. Oktober.
 _MARKER = re.compile(r"(?:>|(?:>|[-*+•·–—]|#{1,6}|[0-9]{1,3}\)|\[[ x]\])[ \t]+)+(?=\S)")
@@ -44,18 +53,35 @@ MAX_NAME_LENGTH = 100  # characters on either side of a mark
 _OF_ADDRESSES = re.compile(r"[/@]|www\.", re.ASCII)
 _NAME_BEHIND = re.compile(r"\.[A-Z]{2,}(?![a-z])")
 _INK = re.compile(r"\S")
-# . ! ? or … and whatever closes a quotation, where white space follows, and ink. It begins with the rarest of what it
-# looks for, so that a long text without an end is passed over quickly.
-_PLAIN_END = re.compile(r"[.!?…][\"'”’»)]*(?P<gap>[ \t]+)(?=\S)")
+# Full stops and the like of scripts that need no white space behind them; in numbers ． may be a decimal point.
+_STOPS = "。！？｡．؟۔।॥።፧։။។៕།༎"
+_CLOSING = r"[\"'”’»)」』》）]*+"
+_BEHIND_STOP = rf"(?![{_STOPS}])(?!(?<=．)\d){_CLOSING}(?P<no_gap>\s*+)(?=\S)"
+_STOP = re.compile(rf"[{_STOPS}]{_BEHIND_STOP}")
+
+
+def _plain_end(marks: str) -> re.Pattern[str]:
+    """Return what finds ends: a stop, or one of these marks before white space, with what closes a quotation; then ink.
+
+    It begins with the rarest of what it looks for, so that a long text without an end is passed over quickly.
+    """
+    spaced = rf"(?<=[{marks}]){_CLOSING}(?P<gap>[ \t]+)(?=\S)"
+    return re.compile(rf"[{marks}{_STOPS}](?:{spaced}|(?<=[{_STOPS}]){_BEHIND_STOP})")
+
+
+_PLAIN_END = _plain_end(".!?…")
+_GREEK_END = _plain_end(".!?…;\u037e")
+_STOPS_OF_THEIR_OWN = frozenset({"bo", "dz", "km"})  # languages whose stops sentencex does not know
 # Where no sentence ends, whatever sentencex says, whose lists of abbreviations differ much in length: before a small
 # letter, in a line that has capitals, and behind initials and some titles.
 MAX_ABBREVIATION_LENGTH = 6  # characters: a word boundary, "Prof", "."
-_ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs|[A-Z])\.$")
+_ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|No|vs)\.$")
+_ONE_LETTER = re.compile(r"\b[^\W\d_]\.$")
 # What may be one before a small letter, of which no list has all.
 _SHORT_WORD = re.compile(r"(?:^|[\W\d_])[^\W\d_]{1,3}\.$")
 _GEORGIAN = re.compile(r"[\u10d0-\u10ff]")  # small letters to Python; sentences begin with no others
-# Where a sentence is cut that is too long, best first: behind a mark within it, at white space, anywhere.
-_MARKS_WITHOUT_GAP = "、，；：။၊།"
+# Where a sentence is cut that is too long, best first: behind a stop, a mark within it, at white space, anywhere.
+_MARKS_WITHOUT_GAP = "、，；：၊"
 _INNER_ENDS = re.compile(rf"(?:[,;:)،؛](?P<gap>\s+)|[{_MARKS_WITHOUT_GAP}](?P<no_gap>\s*))(?=\S)")
 # From its first space alone, or a long one would be read over and over.
 _GAPS = re.compile(r"(?<!\s)(?P<gap>\s+)(?=\S)")
@@ -100,7 +126,18 @@ def cost_of(sentence: str) -> int:
 
 def has_words(sentence: str) -> bool:
     """Tell whether there is anything to translate in a sentence; not in a number, nor in an address alone."""
-    return _OF_A_LANGUAGE.search(sentence) is not None and _ADDRESS.fullmatch(sentence) is None
+    is_of_a_language = has_letters(sentence) or _OF_A_LANGUAGE.search(sentence) is not None
+    return is_of_a_language and _ADDRESS.fullmatch(sentence) is None
+
+
+def has_letters(text: str) -> bool:
+    """Tell whether a text has letters; a fraction, a superscript or a number in a circle is none."""
+    return any(map(str.isalpha, text))
+
+
+def visible(text: str) -> str:
+    """Return a text without soft hyphens and the like, at which a translator that has never seen one tears words."""
+    return text.translate(_INVISIBLE)
 
 
 def cut(sentence: str, is_short: Callable[[int, int], bool], begin: int = 0) -> list[str]:
@@ -118,13 +155,13 @@ def cut(sentence: str, is_short: Callable[[int, int], bool], begin: int = 0) -> 
 
 def is_within_word(part: str, language: str) -> bool:
     """Tell whether `cut` has ended a part of a sentence in a language within a word, where nothing follows it."""
-    return language not in WITHOUT_SPACES and part[-1:] not in _MARKS_WITHOUT_GAP
+    return language not in WITHOUT_SPACES and part[-1:] not in _MARKS_WITHOUT_GAP + _STOPS
 
 
 def _middle(sentence: str) -> tuple[int, int]:
     """Return where the first part of a sentence in two ends, and where the second begins."""
     middle = len(sentence) / 2
-    for pattern in (_INNER_ENDS, _GAPS):
+    for pattern in (_STOP, _INNER_ENDS, _GAPS):
         found = pattern.finditer(sentence, len(sentence) // 4, -(-3 * len(sentence) // 4))
         places = [match.span(match.lastgroup or "gap") for match in found]
         if places:
@@ -177,10 +214,10 @@ def without_words_kept(
 def _ends(text: str, language: str) -> Iterator[tuple[int, int]]:
     """Yield where sentences end but the last, and where the next ones begin."""
     line = 0
-    while (newline := text.find("\n", line)) >= 0:
-        end = line + len(text[line:newline].rstrip())
+    while (newline := _NEW_LINE.search(text, line)) is not None:
+        end = line + len(text[line : newline.start()].rstrip())
         yield from _ends_in_line(text, line, end, language)
-        ink = _INK.search(text, newline)
+        ink = _INK.search(text, newline.end())
         assert ink is not None, "bug: the text has white space at its end"
         line = ink.start()
         yield end, line
@@ -193,8 +230,8 @@ def _ends_in_line(text: str, start: int, stop: int, language: str) -> Iterator[t
     for end, following in chain(_pieces(text, start, stop, language), [(stop, stop)]):
         if following < stop and not _may_end(text, sentence, end, following, has_capitals=has_capitals):
             continue
-        if end - sentence > LONG:
-            yield from _plain_ends(text, sentence, end, has_capitals=has_capitals)
+        if end - sentence > LONG or language in _STOPS_OF_THEIR_OWN:
+            yield from _plain_ends(text, sentence, end, language, has_capitals=has_capitals)
         if following < stop:
             yield end, following
         sentence = following
@@ -211,7 +248,7 @@ def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals
     if end == following and _is_within_a_name(text, end):
         return False
     last = text[max(sentence, end - MAX_ABBREVIATION_LENGTH) : end]
-    if _ABBREVIATION.search(last):
+    if _ABBREVIATION.search(last) or _is_initial(last):
         return False
     if not text[following].islower():
         return True
@@ -219,11 +256,18 @@ def _may_end(text: str, sentence: int, end: int, following: int, *, has_capitals
     return tells_nothing and not _SHORT_WORD.search(last)
 
 
-def _plain_ends(text: str, start: int, stop: int, *, has_capitals: bool) -> Iterator[tuple[int, int]]:
+def _is_initial(last: str) -> bool:
+    """Tell whether what stands before a place ends with a single capital, which may have accents, and a full stop."""
+    letters = "".join(character for character in last if not is_mark(character))
+    return _ONE_LETTER.search(letters) is not None and letters[-2].isupper()
+
+
+def _plain_ends(text: str, start: int, stop: int, language: str, *, has_capitals: bool) -> Iterator[tuple[int, int]]:
     """Yield where sentences end in what sentencex leaves whole: a quotation of many of them, say."""
     sentence = start
-    for match in _PLAIN_END.finditer(text, start, stop):
-        end, following = match.start("gap"), match.end()
+    plain_end = _GREEK_END if language == "el" else _PLAIN_END
+    for match in plain_end.finditer(text, start, stop):
+        end, following = match.start(match.lastgroup or "gap"), match.end()
         if _may_end(text, sentence, end, following, has_capitals=has_capitals):
             yield end, following
             sentence = following
@@ -236,7 +280,7 @@ def _pieces(text: str, start: int, stop: int, language: str) -> Iterator[tuple[i
     """
     while start < stop:
         window = min(start + READ, stop)
-        segments = [found for found in segment(language, text[start:window].translate(_WIDE_SPACES)) if found]
+        segments = [found for found in segment(language, text[start:window].translate(_PLAINER)) if found]
         places = list(accumulate(map(len, segments), initial=start))
         if places[-1] != window:  # it has left something out
             places = [start, window]

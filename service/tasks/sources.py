@@ -26,6 +26,7 @@ from service.tasks.sentences import (
     has_words,
     is_within_word,
     split,
+    visible,
     without_words_kept,
 )
 from service.tasks.texts import MAX_CHARACTERS_PER_TOKEN, as_list, check_length, encode_all, which
@@ -197,7 +198,8 @@ class Sources:
             for sentence in text.sentences
         ]
         texts_behind = [
-            (self._languages.prefix_of(source, request.target) + sentence,) for source, sentence, _ in sentences
+            (self._languages.prefix_of(source, request.target) + visible(sentence),)
+            for source, sentence, _ in sentences
         ]
 
         def keep(place: int, encoding: Encoding) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,11 +12,6 @@ from service.schemas import Span
 from service.tasks.entities import trimmed
 from service.tasks.long_texts import LongText
 from service.tasks.scores import softmax
-
-# Letters of scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer; kana; Chinese characters.
-_WITHOUT_SPACES = re.compile(
-    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +60,12 @@ def answers(context: str, text: LongText, windows: Sequence[Spans], top_k: int) 
         np.concatenate([getattr(spans, field) for spans in windows]) for field in ("firsts", "lasts", "scores")
     )
     best: dict[tuple[int, int], float] = {}
-    is_of_words: dict[tuple[int, int], bool] = {}  # once each: words may be as long as a text, and hold all spans
+    found: set[tuple[int, int]] = set()  # read once each: words may be as long as a text, and hold all spans
     for place in np.argsort(-scores, kind="stable").tolist():
-        first, last = widened = _whole_words(text.words, int(firsts[place]), int(lasts[place]))
-        if is_of_words.get(widened):  # found by a better span
+        first, last = words = _whole_words(text.words, int(firsts[place]), int(lasts[place]))
+        if words in found:  # by a better span
             continue
-        if widened not in is_of_words:
-            start, end = int(text.offsets[first, 0]), int(text.offsets[last, 1])
-            is_of_words[widened] = _WITHOUT_SPACES.search(context, start, end) is None
-        if not is_of_words[widened]:
-            first, last = int(firsts[place]), int(lasts[place])  # what stands between two spaces is no word there
+        found.add(words)
         bound = int(text.offsets[last + 1, 0]) if last + 1 < len(text.offsets) else len(context)
         start, end = trimmed(context, int(text.offsets[first, 0]), int(text.offsets[last, 1]), bound)
         if not context[start:end].strip():  # some tokenizers have tokens of nothing but white space

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
@@ -223,11 +222,6 @@ def check_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:
     if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         wrong = next(token for token in ids if not 0 <= token < vocab_size)
         raise InvalidRequest(f"{param} has the token id {wrong}; ids go from 0 to {vocab_size - 1}", param)
-
-
-def is_mark(character: str) -> bool:
-    """Tell whether a character is a part of the letter before it, as an accent or a vowel may be."""
-    return unicodedata.category(character)[0] == "M"
 
 
 def as_list(value: str | list[str]) -> list[str]:

@@ -19,6 +19,9 @@ NYNORSK = "Eg heiter Kari og kjem frå Noreg, der det er veldig kaldt om vintere
         (["no", "en"], BOKMAL, "no"),
         (["no", "en"], NYNORSK, "no"),
         (["en", "de"], BOKMAL, "no"),  # as py3langid calls it
+        (["en", "de"], "Ｗｈｅｒｅ ｉｓ ｔｈｅ ｓｔａｔｉｏｎ？", "en"),
+        (["ja", "en"], "ｶﾞｯｺｳﾆ ｲｷﾏｼﾀ", "ja"),
+        (["zh", "en"], "你好吗？", "zh"),  # by its question mark
     ],
 )
 def test_a_text_is_in_a_language_by_whichever_name_the_model_knows_it(names: list[str], text: str, found: str) -> None:

@@ -30,7 +30,8 @@ ROOT = Path(__file__).parent.parent.parent
         ("- package: a", "there must be a list `models:` of packages"),
         ("models: 2024-13-45", "not YAML: a value is not what its form or tag says"),
         ("models: " + "[" * 2000, "not YAML: nested too deeply"),
-        (b"models: \xff", "not YAML"),
+        ("# für\nmodels: [für]".encode("cp1252"), "not YAML, line 1: the byte 0xfc is not UTF-8"),
+        ("models:\n# für".encode("cp1252"), "not YAML, line 2: the byte 0xfc is not UTF-8"),
     ],
 )
 def test_a_wrong_models_file_is_named(tmp_path: Path, content: str | bytes, words: str) -> None:

@@ -21,7 +21,7 @@ from service.schemas.translate import WordPair
 from service.tasks.explaining.alignment import by_attention, by_vectors, word_pairs
 from service.tasks.explaining.insights import Insights
 from service.tasks.explaining.tokens import Span, tokens_of_output, words_of, words_of_tokens
-from service.tasks.sentences import WITHOUT_SPACES
+from service.tasks.sentences import WITHOUT_SPACES, visible
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,12 @@ class Aligner:
         languages = self._languages
         prefix = languages.prefix_of(source, target)
         adds_special = languages.source_begins_with != "source"
-        encoding = self._tokenizer.encode(prefix + text, adds_special=adds_special, plain=True)
+        encoding = self._tokenizer.encode(prefix + visible(text), adds_special=adds_special, plain=True)
         first = languages.first_of_source(source, target)
+        seen = [*(place for place, character in enumerate(text) if visible(character)), len(text)]
         shown = [
-            (len(first) + place, (max(start - len(prefix), 0), end - len(prefix)))  # the prefix may end in its space
+            # The prefix may end in the space of the first.
+            (len(first) + place, (seen[max(start - len(prefix), 0)], seen[end - len(prefix) - 1] + 1))
             for place, ((start, end), special) in enumerate(zip(encoding.offsets, encoding.special, strict=True))
             if not special and end > len(prefix)
         ]

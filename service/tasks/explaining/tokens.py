@@ -7,16 +7,13 @@ from collections.abc import Sequence
 
 from model.package import Detokenizer, PackageTokenizer
 from model.package.tokenizer import Encoding
+from model.package.words import MARK, marked
 from service.schemas.explain import ExplainedToken
-from service.tasks.texts import is_mark
 
-# Vowels and accents that are characters of their own are parts of words, which Python's \w does not know: one stands
-# for all of them where words are looked for.
-_MARK = "\u0300"
-_LETTERS = rf"[\w{_MARK}]+"
+_LETTERS = rf"\w[\w{MARK}]*"
 # With its apostrophes and hyphens; any other sign is a word, too.
-_WORD = re.compile(rf"{_LETTERS}(?:[’'-]{_LETTERS})*|[^\w\s]")
-_CHARACTER = re.compile(rf"\S{_MARK}*")
+_WORD = re.compile(rf"{_LETTERS}(?:[’'-]{_LETTERS})*|[^\w\s{MARK}]{MARK}*")
+_CHARACTER = re.compile(rf"[^\s{MARK}]{MARK}*")
 
 Span = tuple[int, int]
 
@@ -62,8 +59,7 @@ def tokens_of_output(
 
 def words_of(text: str, *, with_spaces: bool = True) -> list[Span]:
     """Return the words of a text as characters [start, end); of a language without spaces its characters are words."""
-    marked = "".join(_MARK if is_mark(character) else character for character in text)
-    return [found.span() for found in (_WORD if with_spaces else _CHARACTER).finditer(marked)]
+    return [found.span() for found in (_WORD if with_spaces else _CHARACTER).finditer(marked(text))]
 
 
 def words_of_tokens(tokens: Sequence[Span], text: str, words: Sequence[Span]) -> list[int | None]:

@@ -365,11 +365,11 @@ def test_an_import_is_made_as_the_options_say(
         return folder
 
     monkeypatch.setattr(Packages, "find", find)
-    (tmp_path / "texts").write_text("One.\n\nAnother.\n")
+    (tmp_path / "texts").write_text("\ufeffOne.\n\nAnother\u2028one.\n", encoding="utf-8")
 
     run("import", "a/b", "--licence", "mit", "--languages", "en", "de", "--pooling", "cls", "--allow-pickle")
     run("import", "a/b", "--precision", "int8-static", "--samples", tmp_path / "texts", "--base", "c/d")
     assert asked == [
         ImportOptions("int8", ("en", "de"), "mit", allow_pickle=True, pooling="cls"),
-        ImportOptions("int8-static", texts=("One.", "Another."), base="c/d"),
+        ImportOptions("int8-static", texts=("One.", "Another\u2028one."), base="c/d"),
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from model.evaluation import classifiers
-from model.evaluation.baselines import bag_of_words, share_of_commonest
+from model.evaluation.baselines import _words, bag_of_words, share_of_commonest
 from model.evaluation.calibration import expected_calibration_error, fit_temperature, probabilities
 from model.evaluation.classifiers import LEAST_FITTED, Answered, Labelled, _baselines, slices, wrong_answers
 from model.evaluation.evaluate import evaluate
@@ -185,6 +185,20 @@ def test_a_bag_of_words_learns_what_words_tell_and_no_order() -> None:
     assert accuracy == 1.0 > share_of_commonest([label for _, label in test])
     hopeless = [((text, text), int(rng.integers(2))) for (text, _), _ in test]
     assert bag_of_words(hopeless[:60], [hopeless[60:]])[0] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It's 5 o'clock, it IS!", ["5", "clock", "is", "it", "o", "s"]),
+        ("Cafe\u0301 ❤\ufe0f", ["caf\u00e9"]),
+        ("यह अच्छी है", ["अच्छी", "यह", "है"]),
+        ("好天气，tv好", ["tv", "天", "好", "气"]),
+        (("a b", "b"), ["1 a", "1 b", "2 b", "both b"]),
+    ],
+)
+def test_a_bag_has_the_words_of_any_script(text: str | tuple[str, str], words: list[str]) -> None:
+    assert _words(text) == words
 
 
 def test_validation_data_without_a_wrong_answer_tell_no_temperature(

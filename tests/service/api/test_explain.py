@@ -252,6 +252,17 @@ async def test_words_of_a_translation_are_told_with_it(client: Client) -> None:
     assert last[0] >= len("Dan loves ice cream.")  # of the second sentence
 
 
+async def test_soft_hyphens_are_not_translated_and_words_are_told_with_them(client: Client) -> None:
+    asked = {"source": "en", "target": "sv", "alignment": True}
+    plain = await post(client, "/translate", input="He liked the garden.", **asked)
+    hyphened = await post(client, "/translate", input="\ufeffHe liked the gar\u00adden.", **asked)
+
+    assert hyphened["translations"] == plain["translations"]
+    moved = {0: 1, 13: 14, 19: 21, 20: 22}
+    sources = [[moved.get(place, place + 1) for place in pair["source"]] for pair in plain["alignment"][0]]
+    assert [pair["source"] for pair in hyphened["alignment"][0]] == sources
+
+
 async def test_an_alignment_takes_each_sentence_off_the_queue_as_it_comes(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

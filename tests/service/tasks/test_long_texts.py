@@ -157,6 +157,37 @@ async def test_a_text_without_white_space_comes_in_pieces_too(pool: Pool, monkey
     np.testing.assert_array_equal((await encoded(pool, tokenizer, "日本語の文章" * 50)).ids, whole.ids)
 
 
+@pytest.mark.parametrize("prepend", ["always", "first"])
+async def test_a_text_without_spaces_is_cut_behind_its_marks_and_no_space_is_put_before_a_piece(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, prepend: str
+) -> None:
+    text = "李明去了北京，然后回到上海。" * 20
+    letters = [(letter, -3.0) for letter in sorted(set(text))]
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), *letters, ("北京", -2.0)], 0, False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
+    whole = await encoded(pool, PackageTokenizer(tokenizer), text)
+    monkeypatch.setattr(long_texts, "PIECE", 64)
+    pieces = await encoded(pool, PackageTokenizer(tokenizer), text)
+
+    for field in ("ids", "offsets", "words"):
+        np.testing.assert_array_equal(getattr(pieces, field), getattr(whole, field))
+
+
+def test_no_piece_begins_with_an_accent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_texts, "PIECE", 63)
+
+    assert {piece[0] for _, piece in long_texts._pieces("e\u0301" * 200)} == {"e"}
+
+
+async def test_between_two_spaces_each_token_is_a_word_in_scripts_that_have_none(pool: Pool) -> None:
+    letters = [(letter, -3.0) for letter in "▁iPhone手机好"]
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *letters, ("手机", -2.0)], 0, False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    text = await encoded(pool, PackageTokenizer(tokenizer), "iPhone手机好 on")
+
+    assert text.words.tolist() == [*[0] * 7, 1, 2, *[3] * 3]
+
+
 async def test_a_space_that_is_put_before_a_text_is_one_of_its_tokens(pool: Pool) -> None:
     tokenizer = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "Ġ": 2, "a": 3}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -44,6 +44,7 @@ def texts(page: str) -> list[str]:
         ('<div translate="no">no <div>no</div></div>yes<br class="x notranslate">yes', ["yes", "yes"]),
         ("<a title='a > b' href=x>yes</a><a title=\"it's\">yes</a><a don't>it's</a>", ["yes", "yes", "it's"]),
         ("<p>12 | &copy; 34</p>", []),
+        ("<td>½</td><td>1&frac14;</td><sup>²</sup>", []),
         ("yes<a href='never closed", ["yes"]),
         ("yes<!-- never closed", ["yes"]),
         ("yes<script>never closed", ["yes"]),
@@ -54,7 +55,7 @@ def test_only_what_is_read_is_text(page: str, found: list[str]) -> None:
 
 
 def test_a_line_break_is_a_space_and_ends_no_sentence() -> None:
-    page = "<p>\n  The little dog \n   was good.\r\nYes.\n</p><pre>One.\nTwo.</pre>"
+    page = "<p>\n  The little dog \n   was\rgood.\r\nYes.\n</p><pre>One.\nTwo.</pre>"
 
     assert parts_of(page, "en", 9) == [
         "",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.tasks.sentences import TooManySentences, cut, split, without_words_kept
+from service.tasks.sentences import TooManySentences, cut, is_within_word, split, without_words_kept
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ from service.tasks.sentences import TooManySentences, cut, split, without_words_
         ("Is it so?Yes. He left.She came.", ["Is it so?", "Yes.", "He left.", "She came."]),
         ("ASP.NET runs. Open README.TXT now!", ["ASP.NET runs.", "Open README.TXT now!"]),
         ("See example.com/U.S.?X=1 first. Go.", ["See example.com/U.S.?X=1 first.", "Go."]),
+        ("Å. Larsson and E\u0301. Zola met И. Вазов. Good.", ["Å. Larsson and E\u0301. Zola met И. Вазов.", "Good."]),
         ("  indented", ["indented"]),
         ("", []),
         (" \n ", []),
@@ -45,6 +46,7 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
         ("- \nOne. Two.", ["", "- \n", "One.", " ", "Two."]),
         ("5 < 6\nÉtat", ["", "5 &lt; 6\n", "État"]),
         ("", ["", "", ""]),
+        ("½\n10⁻³\n① Ⅳ\n5 m²", ["", "½\n10⁻³\n① Ⅳ\n", "5 m²"]),
         ("５。", ["５。"]),
         ("٤٢", ["٤٢"]),
         ("★ 🙂", ["", "★ 🙂", ""]),
@@ -53,7 +55,14 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
         ("```python\nGo.", ["", "```python\n", "Go."]),
         ("See www.example.com now.", ["See www.example.com now."]),
         ("https://de.wikipedia.org/wiki/Köln", ["", "https://de.wikipedia.org/wiki/Köln", ""]),
+        ("https://ru.wikipedia.org/wiki/Москва", ["", "https://ru.wikipedia.org/wiki/Москва", ""]),
+        ("https://ja.wikipedia.org/wiki/進撃の巨人", ["", "https://ja.wikipedia.org/wiki/進撃の巨人", ""]),
+        ("иван@пример.рф", ["", "иван@пример.рф", ""]),
         ("https://example.comは便利なサイトです", ["https://example.comは便利なサイトです"]),
+        ("https://example.com/は便利です", ["https://example.com/は便利です"]),
+        ("https://example.com/docs/をご覧ください", ["https://example.com/docs/をご覧ください"]),
+        ("https://example.com/docs/是说明。", ["https://example.com/docs/是说明。"]),
+        ("https://example.com입니다.", ["https://example.com입니다."]),
         ("请发送电子邮件至support@example.com", ["请发送电子邮件至support@example.com"]),
         ("- https://example.com/a\n* www.example.com", ["", "- https://example.com/a\n* www.example.com", ""]),
         (
@@ -96,6 +105,9 @@ def test_a_line_of_a_page_begins_behind_a_tag_that_begins_a_block(gap: str, mark
         ("sv", "Det är t.ex. bra. Ja!", ["Det är t.ex. bra.", "Ja!"]),
         ("ja", "これはペンです。あれは本です。", ["これはペンです。", "あれは本です。"]),
         ("hi", "यह एक वाक्य है। यह दूसरा है।", ["यह एक वाक्य है।", "यह दूसरा है।"]),
+        ("km", "នេះជាសៀវភៅ។នោះជាផ្ទះ។", ["នេះជាសៀវភៅ។", "នោះជាផ្ទះ។"]),
+        ("bo", "འདི་དེབ་རེད། དེ་ཁང་པ་རེད།", ["འདི་དེབ་རེད།", "དེ་ཁང་པ་རེད།"]),
+        ("el", "Ναι\u037e Όχι; Ίσως.", ["Ναι\u037e", "Όχι;", "Ίσως."]),
         ("tlh", "nuqneH. Qapla'!", ["nuqneH.", "Qapla'!"]),
     ],
 )
@@ -103,7 +115,12 @@ def test_languages_have_rules_of_their_own(language: str, text: str, sentences: 
     assert [part for part in split(text, language)[::2] if part] == sentences
 
 
-@pytest.mark.parametrize("space", ["\xa0", "\u2028", "\u202f", "\u3000"])
+@pytest.mark.parametrize("new_line", ["\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029"])
+def test_a_sentence_ends_at_every_new_line(new_line: str) -> None:
+    assert split(f"My dog{new_line}My house") == ["My dog", new_line, "My house"]
+
+
+@pytest.mark.parametrize("space", ["\xa0", "\u2009", "\u202f", "\u3000"])
 def test_white_space_of_any_kind_may_stand_before_a_full_stop(space: str) -> None:
     assert split(f"This is plan B{space}. Here is another one.")[::2] == [
         f"This is plan B{space}.",
@@ -118,9 +135,32 @@ def test_a_quotation_stays_whole_unless_it_is_long() -> None:
     assert len(split(f'He said: "{"I am here. " * 50}"')) > 90
 
 
+@pytest.mark.parametrize(
+    ("language", "quotation", "sentence"),
+    [
+        ("zh", "“{}”", "今天天气很好。"),
+        ("ja", "「{}」", "すごい！？\u3000"),
+        ("ja", "（{}）", "「円周率は３．１４です．」"),
+        ("hi", "“{}”", "आज मौसम अच्छा है। "),
+        ("ur", "“{}”", "آج موسم اچھا ہے۔ "),
+        ("ar", "«{}»", "هل الطقس جميل اليوم؟ "),
+        ("am", "“{}”", "ዛሬ አየሩ ጥሩ ነው። "),
+        ("hy", "«{}»", "Այսօր եղանակը լավ է։ "),
+        ("my", "“{}”", "ဒီနေ့ရာသီဥတုကောင်းတယ်။ "),
+        ("el", "«{}»", "Πού είσαι; "),
+    ],
+)
+def test_a_long_quotation_is_split_by_the_marks_of_its_script(language: str, quotation: str, sentence: str) -> None:
+    count = 500 // len(sentence)
+
+    sentences = split(quotation.format((sentence * count).strip()), language)[::2]
+
+    assert sentences[1:-1] == [sentence.strip()] * (count - 2)
+
+
 @given(
-    text=st.text(alphabet="aB.!?… \n\r\t\xa0\u2028\u3000\x1c\"'«»“„()。1:;é", max_size=60),
-    language=st.sampled_from(["en", "fr", "zh"]),
+    text=st.text(alphabet="aB.!?… \n\r\t\xa0\u2028\u3000\x1c\"'«»“„()。」！1:;é།", max_size=60),
+    language=st.sampled_from(["en", "fr", "zh", "bo"]),
 )
 @settings(max_examples=500)
 def test_any_text_joined_is_the_text(text: str, language: str) -> None:
@@ -135,6 +175,8 @@ def test_any_text_joined_is_the_text(text: str, language: str) -> None:
     [
         *("« a. " * 50_000, "「a。" * 100_000, "A. " * 300_000, "(a.) " * 50_000, "a\r" * 100_000),
         *(" " * 200_000 + "a", "a" + " " * 200_000 + "b", "\n" * 200_000, '."' * 100_000),
+        *("「" + "。" * 200_000, "「a。" + "」" * 200_000, "「" + "．5" * 100_000),
+        *("https://a/" + "b/" * 100_000 + "。 a", "a@" + "b." * 100_000 + " a"),
     ],
 )
 def test_no_text_takes_long(text: str) -> None:
@@ -169,6 +211,7 @@ def test_lines_without_words_hardly_count() -> None:
         ("at 12:30 go to 1,000", ["at 12:30", "go to 1,000"]),
         ("one two three four", ["one two", "three four"]),
         ("漢字漢字漢字漢字漢字、漢字漢字漢字", ["漢字漢字漢字漢字漢字、", "漢字漢字漢字"]),
+        ("漢字漢字。」漢字漢字、漢字漢字漢字", ["漢字漢字。」", "漢字漢字、漢字漢字漢字"]),
         ("e\u0301" * 8, ["e\u0301" * 4, "e\u0301" * 4]),
         ("e" + "\u0301" * 27, ["e" + "\u0301" * 13, "\u0301" * 14]),  # of no letter that anybody writes
     ],
@@ -177,6 +220,11 @@ def test_a_sentence_is_cut_in_the_middle_where_it_hurts_least(sentence: str, par
     found = cut(sentence, lambda begin, end: end - begin <= 14)
 
     assert "".join(found) == sentence and found[::2] == parts
+
+
+@pytest.mark.parametrize(("part", "is_within"), [("यह है।", False), ("Այո։", False), ("अच्", True), ("Wor", True)])
+def test_a_part_that_ends_with_a_mark_ends_within_no_word(part: str, is_within: bool) -> None:
+    assert is_within_word(part, "hi") is is_within
 
 
 def test_white_space_without_end_takes_no_longer_to_cut() -> None:

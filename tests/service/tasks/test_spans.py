@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from transformers.pipelines.document_question_answering import select_starts_ends
@@ -9,6 +7,7 @@ from transformers.pipelines.document_question_answering import select_starts_end
 from service.engine.arrays import Array
 from service.engine.inputs import TextInput
 from service.tasks import spans
+from service.tasks.entities import trimmed
 from service.tasks.long_texts import LongText
 from service.tasks.spans import Spans, answers, best_spans
 
@@ -91,25 +90,20 @@ def test_answers_are_whole_words_each_with_its_best_score() -> None:
     assert all(CONTEXT[span.start : span.end] == span.text for span in best)
 
 
-def test_where_words_have_no_spaces_between_them_an_answer_stays_as_it_was_found() -> None:
-    context = "北京是首都，上海是城市。"
-    offsets = np.array([[0, 2], [2, 6], [6, 8], [8, 12]])
-    text = LongText(QUESTION, END, np.arange(4), 1, offsets, np.zeros(4, int))
+def test_a_word_without_end_is_read_but_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
 
-    assert [span.text for span in answers(context, text, [Spans(np.array([2]), np.array([2]), np.ones(1))], 1)] == [
-        "上海"
-    ]
+    def watched(text: str, start: int, end: int, bound: int) -> tuple[int, int]:
+        read.append((start, end))
+        return trimmed(text, start, end, bound)
 
-
-def test_a_word_without_end_is_searched_but_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched = []
-    monkeypatch.setattr(spans, "_WITHOUT_SPACES", SimpleNamespace(search=lambda *asked: searched.append(asked)))
+    monkeypatch.setattr(spans, "trimmed", watched)
     text = LongText(QUESTION, END, np.arange(50), 1, np.stack([np.arange(50), np.arange(1, 51)], -1), np.zeros(50, int))
     each = Spans(np.arange(50), np.arange(50), np.linspace(1, 0.5, 50))
 
     (best,) = answers("x" * 50, text, [each], top_k=10)
 
-    assert (best.start, best.end, best.score) == (0, 50, 1) and len(searched) == 1
+    assert (best.start, best.end, best.score) == (0, 50, 1) and read == [(0, 50)]
 
 
 def test_an_empty_text_has_no_answers() -> None:

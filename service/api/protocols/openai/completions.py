@@ -85,7 +85,8 @@ class CompletionLogprobs(Response):
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int] = Field(
-        description="where each token begins in the text, in characters; the parts of one begin where it does"
+        description="where each token begins in the text, in characters; the parts of one begin where it does. The "
+        "tokens of a prompt are counted as they read, which a tokenizer may have normalised"
     )
 
 

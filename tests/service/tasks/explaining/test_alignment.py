@@ -33,6 +33,9 @@ def test_a_source_token_that_all_look_at_corresponds_to_none_but_who_looks_most(
         ("Il n’a rien.", ["Il", "n’a", "rien", "."]),
         ("नमस्ते दुनिया।", ["नमस्ते", "दुनिया", "।"]),
         ("cafe\u0301 noir", ["cafe\u0301", "noir"]),
+        ("می\u200cخواهم rot\u00adgrün", ["می\u200cخواهم", "rot\u00adgrün"]),
+        ("क्\u200dष 👍\ufe0f", ["क्\u200dष", "👍\ufe0f"]),
+        ("\ufeffone\u200btwo \u2060", ["one", "two"]),
         ("", []),
     ],
 )

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import unicodedata
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from model.package import PackageTokenizer
 from model.package.tokenizer import Encoding
+from service.decisions import place_of
+from service.schemas.decide import Option
 from tests.service.api.conftest import Client, OpenClient, post
 from tests.service.api.protocols.openai.conftest import refused
 
@@ -105,6 +108,13 @@ async def test_a_classifier_answers_what_its_labels_say_and_declines_the_rest(op
     assert true["probability"] == pytest.approx(scores["positive"])
     assert other == {"type": "refusal", "name": None}
     assert "labels of its own: negative, positive" in error["message"] and error["param"] == "questions"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_label_is_found_in_whatever_case_and_code_of_accents(form: Literal["NFC", "NFD"]) -> None:
+    option = Option(text="is it damaged?", names=[unicodedata.normalize(form, " BESCHÄDIGT")])
+
+    assert place_of(option, ["ganz", "beschädigt"]) == place_of(option, ["ganz", "bescha\u0308digt"]) == 1
 
 
 async def test_without_a_model_the_first_that_can_answer_all_does(open_client: OpenClient) -> None:
