@@ -1,6 +1,7 @@
 """Every error a client can meet, with its status.
 
 ServiceError
+├── BadRequest          400  the request is malformed, or broke off
 ├── NotJson             400  the body is not JSON
 ├── Unauthorized        401  no valid API key
 ├── Forbidden           403  a page of another site asks; Ray's routes, where keys are needed
@@ -26,6 +27,7 @@ ServiceError
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 RETRY_AFTER_S = 1
@@ -63,6 +65,12 @@ class ServiceError(Exception):
     def headers(self) -> dict[str, str]:
         """Return the headers that go with it."""
         return {}
+
+
+class BadRequest(ServiceError):
+    """The request is malformed, or its connection was closed on the client's side before the answer."""
+
+    status, code = 400, "bad_request"
 
 
 class NotJson(ServiceError):
@@ -106,6 +114,14 @@ class MethodNotAllowed(ServiceError):
 
     status, code = 405, "method_not_allowed"
 
+    def __init__(self, message: str, param: str | None = None, allowed: Collection[str] = ()) -> None:
+        super().__init__(message, param)
+        self.args = (message, param, sorted(allowed))
+
+    def headers(self) -> dict[str, str]:
+        """Name the methods that the route has, as RFC 9110 asks."""
+        return {"Allow": ", ".join(self.args[2])}
+
 
 class RequestTimeout(ServiceError):
     """The body came too slowly."""
@@ -113,7 +129,7 @@ class RequestTimeout(ServiceError):
     status, code = 408, "request_timeout"
 
     def headers(self) -> dict[str, str]:
-        """Close the connection, as RFC 9110 asks: the rest of the body is not waited for."""
+        """Close the connection, as the rest of the body is not waited for: to HAProxy, whose clients keep theirs."""
         return {"Connection": "close"}
 
 

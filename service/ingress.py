@@ -20,12 +20,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
 from model.package import Manifest, PackageError
-from service.errors import DeadlineExceeded, Forbidden, NotReady, RequestTimeout, ServiceError
+from service.api.cors import KNOWN_FOR_S, METHODS, READABLE
+from service.errors import (
+    BadRequest,
+    DeadlineExceeded,
+    Forbidden,
+    MethodNotAllowed,
+    NotReady,
+    RequestTimeout,
+    ServiceError,
+)
 from service.replica_groups import names_by_alias
 from service.routing import OF_BODY, ROUTES, first_fitting, fitting
 from service.settings import Settings
@@ -55,12 +64,17 @@ CHECKS = """\
 NO_HTTP2 = """\
     option disable-h2-upgrade
 """
+# Browsers and pools open connections in advance. One on which nothing has come is closed without an answer to nothing.
+NO_UNASKED_ANSWER = """\
+    option http-ignore-probes
+"""
 # A request of which a replica has answered nothing when it dies is sent to another one, once: requests change nothing
 # here, and one that kills its replica takes but one more with it. Otherwise HAProxy would hang up in silence on whoever
 # was on a connection that had been used before, and answer others with 502.
 DEFAULTS = (
     LIVENESS
     + NO_HTTP2
+    + NO_UNASKED_ANSWER
     + """\
     retry-on conn-failure empty-response
     retries 1
@@ -99,6 +113,36 @@ def pairs(manifests: list[Manifest]) -> dict[str, str]:
     return {pair: models[0] for pair, models in (found | alone).items() if models}
 
 
+def _own_answers(folder: Path) -> str:
+    """Return the rules of what HAProxy answers itself, and by which pages of allowed sites may read it."""
+    first = {
+        "Allow-Methods": f'"{", ".join(METHODS)}"',
+        "Allow-Headers": "%[req.fhdr(access-control-request-headers)]",
+        "Allow-Private-Network": "true",
+        "Max-Age": str(KNOWN_FOR_S),
+    }
+    said_first = " ".join(f"hdr Access-Control-{name} {value}" for name, value in first.items())
+    unless_said = "if is_allowed_site !may_be_read"
+    return f"""\
+    # Pages of allowed sites may read this, too, and ask first while nothing runs. Their origin is copied from the map.
+    http-request set-var(txn.origin) req.fhdr(origin),map_str({folder}/origins.map)
+    acl is_allowed_site var(txn.origin) -m found
+    acl may_be_read res.hdr(access-control-allow-origin) -m found
+    http-after-response set-header Access-Control-Expose-Headers "{", ".join(READABLE)}" {unless_said}
+    http-after-response add-header Vary Origin {unless_said}
+    http-after-response set-header Access-Control-Allow-Origin %[var(txn.origin)] {unless_said}
+    acl asks_first req.hdr(access-control-request-method) -m found
+    http-request return status 204 {said_first} if METH_OPTIONS asks_first is_allowed_site
+    # What uvicorn does not know it would refuse in plain text.
+    errorfile 405 {folder}/405.http
+    http-request deny deny_status 405 if !{{ method GET HEAD POST PUT PATCH DELETE OPTIONS TRACE }}
+    # Ray's rules would find no application for what has no path.
+    errorfile 400 {folder}/400.http
+    http-request return status 204 if METH_OPTIONS {{ url -m str * }}
+    http-request deny deny_status 400 if !{{ path_beg / }}
+"""
+
+
 def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machine: bool) -> str:
     """Return what goes into Ray's frontend; the maps and pages are files of the folder.
 
@@ -111,6 +155,13 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machi
     # From service/ingress.py: requests that name a model, or whose path has a default one, go straight to it.
     # Ray has them logged with their queries, in which LibreTranslate's clients may send their key.
     http-request set-log-level silent
+{_own_answers(folder)}\
+    # A client of HTTP/1.0 knows no chunks, and finds the end of a stream where its connection ends.
+    http-request set-var(txn.is_old) bool(true) if HTTP_1.0
+    acl is_in_chunks res.hdr(transfer-encoding) -m found
+    http-after-response set-header Connection close if {{ var(txn.is_old) -m found }} is_in_chunks
+    # A WebSocket's handshake is a GET like any other: nothing but HTTP is spoken.
+    http-request del-header upgrade
     # A client may not switch off that Ray notices when it leaves, nor choose Ray's timeout.
     http-request del-header x-request-disconnect-disabled
     http-request del-header x-request-timeout-seconds
@@ -171,11 +222,17 @@ def rules(folder: Path, body_timeout_s: float, *, needs_keys: bool, is_one_machi
 
 
 def pages(body_timeout_s: float) -> Mapping[int, ServiceError]:
-    """Return what HAProxy answers itself: Ray's routes, a slow body, a replica that is gone, and one that is late."""
+    """Return what HAProxy answers itself: what is no request, Ray's routes, a slow body, a replica gone or late."""
+    broken = BadRequest(
+        "the request's target does not begin with /, its body is malformed, or the client closed its half of the "
+        "connection before the answer"
+    )
+    unknown = MethodNotAllowed("no route answers this method; see /docs", allowed=METHODS)
     ours = Forbidden("Ray's routes are not shown where keys are needed; GET /v1/models lists the models")
     gone = NotReady("the service starts, or the model's replica is gone and will be replaced; try again")
-    slow = RequestTimeout(f"the head or body did not come within {body_timeout_s:g} s", "body")
-    return {403: ours, 408: slow, 502: gone, 503: gone, 504: DeadlineExceeded("not finished in time")}
+    slow = RequestTimeout(f"the body did not come within {body_timeout_s:g} s", "body")
+    late = DeadlineExceeded("not finished in time")
+    return {400: broken, 403: ours, 405: unknown, 408: slow, 502: gone, 503: gone, 504: late}
 
 
 def files(
@@ -185,6 +242,7 @@ def files(
     folder: Path,
     body_timeout_s: float,
     *,
+    allowed_origins: Sequence[str],
     needs_keys: bool,
     is_one_machine: bool,
 ) -> Iterator[tuple[str, str]]:
@@ -200,6 +258,7 @@ def files(
     yield "models.map", _map({**aliases, **{manifest.name: manifest.name for manifest in manifests}})
     yield "replicas.map", _map({manifest.name: shared.get(manifest.name, manifest.name) for manifest in manifests})
     yield "shared.map", _map(shared)
+    yield "origins.map", _map({origin: origin for origin in allowed_origins})
     for status, error in pages(body_timeout_s).items():
         yield f"{status}.http", page(error)
     yield "defaults.cfg", DEFAULTS
@@ -225,6 +284,7 @@ def write(
     *,
     shared: Mapping[str, str] | None = None,
     aliases: Mapping[str, str] | None = None,
+    allowed_origins: Sequence[str] = (),
     needs_keys: bool = False,
     is_one_machine: bool = True,
 ) -> None:
@@ -240,6 +300,7 @@ def write(
         aliases or {},
         folder,
         body_timeout_s,
+        allowed_origins=allowed_origins,
         needs_keys=needs_keys,
         is_one_machine=is_one_machine,
     )
@@ -273,6 +334,7 @@ def main() -> None:
         body_timeout_s,
         shared=shared,
         aliases=aliases,
+        allowed_origins=settings.allowed_origins,
         needs_keys=settings.needs_keys,
         is_one_machine=is_one_machine,
     )

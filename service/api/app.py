@@ -11,19 +11,19 @@ from functools import partial
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from fastapi_swagger import patch_fastapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from service import __version__
 from service.api.addresses import ADDRESSED, MODELS, ModelAddresses
-from service.api.allowances import RATE_HEADERS
 from service.api.bodies import BodyLimits, LimitBody
 from service.api.calls import NO_ALIASES, SHOWN, Tasks
+from service.api.cors import KNOWN_FOR_S, METHODS, READABLE
 from service.api.deadline import KeepDeadline
-from service.api.documents import openapi
+from service.api.documents import add_documents, openapi
 from service.api.forms import ReadForms
 from service.api.invalid import first_problem
 from service.api.keys import KeyRing, RequireKey
@@ -34,7 +34,7 @@ from service.api.origins import RefuseCrossSite
 from service.api.page import ShowPage
 from service.api.routes import add_routes
 from service.draining import Draining
-from service.errors import MethodNotAllowed, NotFound, NotJson, ServiceError
+from service.errors import MethodNotAllowed, NotFound, NotJson, ServiceError, UnknownModel
 from service.metrics import Metrics
 from service.routing import ROUTES
 from service.settings import Settings
@@ -97,7 +97,7 @@ def create_app(
         swagger_ui_oauth2_redirect_url=None,
         lifespan=lifespan,
     )
-    patch_fastapi(app, redirect_from_root_to_docs=False)  # /docs with its scripts, so that it works without internet
+    add_documents(app)
 
     all_tasks = Tasks(tasks, aliases)
     # To the application's own router: one that is included has its routes built a second time at the first request.
@@ -140,14 +140,19 @@ def _add_middleware(
 
 
 def _admit_origins(app: FastAPI, settings: Settings) -> None:
-    """Let pages of the allowed sites use the API, and read its answers and errors, and no others."""
+    """Let pages of the allowed sites use the API, and read its answers and errors, and no others.
+
+    HAProxy does the same for what it answers itself (`service.ingress`).
+    """
     if settings.allowed_origins:
         app.add_middleware(  # outside of the keys: a browser asks first, without one
             CORSMiddleware,
             allow_origins=settings.allowed_origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=METHODS,
             allow_headers=["*"],  # OpenAI's client for browsers sends a dozen of its own
-            expose_headers=["Retry-After", "X-Request-ID", *RATE_HEADERS],
+            allow_private_network=True,  # of this machine too, which some browsers ask for apart
+            expose_headers=READABLE,
+            max_age=KNOWN_FOR_S,
         )
     app.add_middleware(RefuseCrossSite, allowed=settings.allowed_origins, trusts_names=settings.needs_keys)
 
@@ -165,12 +170,18 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == MethodNotAllowed.status:
-        response = error_response(MethodNotAllowed(f"{request.url.path} does not answer {request.method}; see /docs"))
-        response.headers.update(error.headers or {})  # Allow, of the first route of this path
-        return response
+        told = f"{request.url.path} does not answer {request.method}; see /docs"
+        return error_response(MethodNotAllowed(told, allowed=_methods(request)))
     if error.status_code == NotFound.status:
         return error_response(_not_found(request))
     return error_response(NotJson("the body is not valid UTF-8 JSON, or has a number with too many digits"))
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods of all routes of a path."""
+    routes = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in route.methods}
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 def _not_found(request: Request) -> NotFound:
@@ -178,7 +189,7 @@ def _not_found(request: Request) -> NotFound:
     path = request.url.path
     name = path.removeprefix(MODELS).partition("/")[0]
     if path.startswith(MODELS) and name and ADDRESSED not in request.scope:
-        return NotFound(f"there is no model {name[:SHOWN]!r} here; GET /v1/models lists those there are")
+        return UnknownModel(f"there is no model {name[:SHOWN]!r} here; GET /v1/models lists those there are")
     if f"/v1{route_path(request.scope)}" in ROUTES:
         return NotFound(f"there is no route {path}; a base URL of OpenAI's clients ends with /v1")
     return NotFound(f"there is no route {path}; see /docs")

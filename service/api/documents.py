@@ -1,12 +1,15 @@
-"""/openapi.json: FastAPI's, with every error that a route may answer, in the form of its protocol."""
+"""/openapi.json: FastAPI's, with every error that a route may answer, in the form of its protocol; /docs shows it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import FileResponse, Response
 
 from service.api.error_forms import SHARED, ErrorForm, error_form
 from service.errors import ServiceError
@@ -18,7 +21,35 @@ EVENT: Schema = {
     "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
     "required": ["data"],
 }
+# Of a package, so that /docs works without internet.
+SCRIPT, STYLE, ICON = (f"/swagger/{name}" for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"))
+SHOWN = {"tryItOutEnabled": True, "persistAuthorization": True, "filter": True, "displayRequestDuration": True}
 _OF_FASTAPI = ("HTTPValidationError", "ValidationError")  # which it says of every route, and none answers
+
+
+def add_documents(app: FastAPI) -> None:
+    """Add /docs and the files that it needs.
+
+    It asks for them by their paths alone: with a scheme that would be http, which a page behind TLS may not ask for.
+    """
+
+    async def file(request: Request) -> Response:
+        return FileResponse(str(files("fastapi_swagger.resources") / request.url.path.rpartition("/")[2]))
+
+    for path in (SCRIPT, STYLE, ICON):
+        app.router.add_route(path, file)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        root: str = request.scope.get("root_path", "")
+        return get_swagger_ui_html(
+            openapi_url=f"{root}{app.openapi_url}",
+            title=app.title,
+            swagger_js_url=f"{root}{SCRIPT}",
+            swagger_css_url=f"{root}{STYLE}",
+            swagger_favicon_url=f"{root}{ICON}",
+            swagger_ui_parameters=SHOWN,
+        )
 
 
 def openapi(app: FastAPI) -> Schema:

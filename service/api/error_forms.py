@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -198,10 +199,12 @@ SHARED: Mapping[str, ErrorForm] = {
     "/translate": LIBRETRANSLATE,
     "/generate": HUGGING_FACE,
 }
+_ADDRESS = re.compile(r"^/models/[^/]+")  # of a model that is here it is no part of the path any more
 
 
 def error_form(path: str) -> ErrorForm:
-    """Return the form of a route's errors before its body is known."""
+    """Return the form of a route's errors before its body is known; the same below the address of no model."""
+    path = _ADDRESS.sub("", path)
     if path in {"", "/"}:
         return HUGGING_FACE
     return next((form for beginning, form in FORMS.items() if path.startswith(beginning)), NATIVE)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.bodies import replay
+from service.api.calls import SHOWN
 from service.api.error_forms import LIBRETRANSLATE
 from service.api.middleware import error_response
 from service.api.observing import observed, route_path
 from service.api.protocols.huggingface.bodies import IMAGES, KINDS
 from service.api.protocols.libretranslate import paths as libretranslate
-from service.errors import NotJson, TooLarge, WrongForm
+from service.errors import NotJson, ServiceError, TooLarge, WrongForm
 from service.json_values import BEGINNINGS, SPACE
 
 FORM = "application/x-www-form-urlencoded"
@@ -26,6 +28,7 @@ IN_PARTS = "multipart/form-data"  # as a page's own script may send it
 TAKE_FORMS = {"POST": libretranslate.TAKE_BODIES | {"/v2/translate"}, "GET": frozenset({"/v2/languages"})}
 TAKE_IMAGES = frozenset({"/", "/pipeline/image-classification"})  # of Hugging Face's client, as the body itself
 MAX_FIELDS = 1_024
+SURROGATE = re.compile("[\ud800-\udfff]")
 SHORT = 10_000  # bytes that are read in a millisecond
 
 
@@ -66,8 +69,8 @@ class ReadForms:
         _answer_as_its_protocol(path)
         try:
             translated = as_json(encoded) if len(encoded) <= SHORT else await asyncio.to_thread(as_json, encoded)
-        except ValueError:
-            await error_response(TooLarge(f"the form has more than {MAX_FIELDS} fields", "body"))(scope, receive, send)
+        except ServiceError as error:
+            await error_response(error)(scope, receive, send)
             return
         scope = {**scope, "headers": list(scope["headers"])}
         headers = MutableHeaders(scope=scope)
@@ -97,8 +100,17 @@ def _answer_as_its_protocol(path: str) -> None:
 
 
 def as_json(encoded: bytes) -> bytes:
-    """Return a form's fields as a JSON object; raises `ValueError` if they are too many."""
+    """Return a form's fields as a JSON object; raises `TooLarge` if they are too many, `WrongForm` if not in UTF-8."""
+    # Bytes that are not UTF-8 become surrogates, which no text has, so that the field can be named.
+    text = encoded.decode("utf-8", "surrogateescape")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="surrogateescape")
+    except ValueError:
+        raise TooLarge(f"the form has more than {MAX_FIELDS} fields", "body") from None
     fields: dict[str, list[str]] = {}
-    for name, value in parse_qsl(encoded.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS):
+    for name, value in pairs:
+        if SURROGATE.search(name + value):
+            field = SURROGATE.sub("?", name[:SHOWN])
+            raise WrongForm(f"{field} is not in UTF-8, as a form has to be", field)
         fields.setdefault(name, []).append(value)
     return json.dumps({name: values[0] if len(values) == 1 else values for name, values in fields.items()}).encode()

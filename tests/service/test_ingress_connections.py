@@ -62,7 +62,77 @@ def test_a_head_that_comes_letter_by_letter_is_not_waited_for_long(strict_ingres
         else:
             raise AssertionError("it was waited for")
 
-    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"<html>" in answer  # in HAProxy's own words: it takes no others
+
+
+@needs_haproxy
+@pytest.mark.parametrize(
+    "head",
+    [b"Host: x\r\nHost: y\r\n", b"X: " + b"a" * 65_536 + b"\r\n", b"X: a\r\n" * 101],
+    ids=["two hosts", "long", "many"],
+)
+def test_what_is_no_head_is_refused_in_haproxys_own_words(strict_ingress: Ingress, head: bytes) -> None:
+    answer = exchange(strict_ingress, b"GET / HTTP/1.1\r\n%s\r\n" % head)
+
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"<html>" in answer
+
+
+@needs_haproxy
+def test_a_connection_on_which_nothing_came_is_closed_without_an_answer(strict_ingress: Ingress) -> None:
+    assert exchange(strict_ingress, b"") == b""
+
+
+@needs_haproxy
+def test_who_closes_half_of_the_connection_gets_no_answer_and_is_told_why(ingress: Ingress) -> None:
+    with socket.create_connection(("127.0.0.1", ingress.port), timeout=10) as connection:
+        connection.sendall(b"POST /classify HTTP/1.1\r\nHost: x\r\nX-Behaviour: wait\r\nContent-Length: 2\r\n\r\n{}")
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert "closed its half" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
+
+
+@needs_haproxy
+def test_a_stream_ends_for_an_old_client_with_its_connection(strict_ingress: Ingress) -> None:
+    strict_ingress.servers["sentiment"].may_go_on.set()
+    head = b"POST /classify HTTP/1.0\r\nConnection: keep-alive\r\nX-Behaviour: %s\r\nContent-Length: 22\r\n\r\n"
+    streamed = exchange(strict_ingress, head % b"stream" + b'{"model": "sentiment"}')
+
+    assert b"second" in streamed and b"connection: close" in streamed
+
+
+@needs_haproxy
+@pytest.mark.parametrize(
+    ("line", "status", "code"),
+    [
+        ("GET health", 400, "bad_request"),
+        ("GET *", 400, "bad_request"),
+        ("FOO /classify", 405, "method_not_allowed"),
+        ("CONNECT x:80", 405, "method_not_allowed"),
+    ],
+)
+def test_what_the_service_would_not_understand_is_refused(ingress: Ingress, line: str, status: int, code: str) -> None:
+    answer = exchange(ingress, f"{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status) and (b"allow: GET, HEAD, POST" in answer) == (status == 405)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == code
+
+
+@needs_haproxy
+def test_the_options_of_the_whole_server_are_answered(ingress: Ingress) -> None:
+    answer = exchange(ingress, b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 204 ")
+
+
+@needs_haproxy
+def test_a_handshake_of_a_websocket_is_a_get_like_any_other(ingress: Ingress) -> None:
+    handshake = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    headers = {**handshake, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    answer = httpx.get(f"{ingress.address}/v1/realtime", headers=headers)
+
+    assert asked(answer) == (GATEWAY, "/v1/realtime") and "upgrade" not in answer.json()["headers"]
 
 
 @needs_haproxy

@@ -36,6 +36,15 @@ async def test_no_other_model_answers_at_a_models_address(client: Client) -> Non
     assert unknown.json()["error"]["message"] == "there is no model 'nobody' here; GET /v1/models lists those there are"
 
 
+async def test_that_a_model_is_not_here_is_told_in_the_words_of_its_protocol(client: Client) -> None:
+    of_openai = await client.post("/models/nobody/v1/chat/completions", json={})
+    of_deepl = await client.post("/models/nobody/v2/translate", json={})
+
+    assert (of_openai.status_code, of_deepl.status_code) == (404, 404)
+    assert of_openai.json()["error"]["code"] == "model_not_found"
+    assert of_deepl.json().keys() == {"message"}
+
+
 @pytest.mark.parametrize("path", ["/classify", "/models/sentiment/classify"])
 async def test_a_slash_at_a_paths_end_is_taken_off_without_a_redirect(client: Client, path: str) -> None:
     plain = await post(client, path, input="good", model="sentiment")

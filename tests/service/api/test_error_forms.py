@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.api.error_forms import NATIVE, OPENAI, TEI, error_form
+from service.api.error_forms import HUGGING_FACE, NATIVE, OPENAI, TEI, error_form
 from service.errors import (
     Forbidden,
     InternalError,
@@ -56,3 +56,9 @@ def test_a_text_that_is_too_long_is_told_in_the_words_that_openais_clients_look_
 def test_the_path_tells_the_form_before_the_body_is_read() -> None:
     assert error_form("/v1/embeddings") is OPENAI
     assert error_form("/embed") is NATIVE
+
+
+def test_below_the_address_of_no_model_errors_have_the_form_of_what_follows() -> None:
+    assert error_form("/models/nobody/v1/chat/completions") is OPENAI
+    assert error_form("/models/nobody") is HUGGING_FACE
+    assert error_form("/models/nobody/classify") is NATIVE

@@ -132,6 +132,21 @@ async def test_unknown_routes_and_methods_have_the_same_error_body(
     assert response.headers.get("allow") == ("POST" if status == 405 else None)  # RFC 9110, 15.5.6
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/", "GET, HEAD, POST"),
+        ("/languages", "GET, HEAD"),
+        ("/models/stories/generate", "POST"),
+        ("/docs", "GET, HEAD"),
+    ],
+)
+async def test_a_wrong_method_is_told_all_that_the_path_answers(client: Client, path: str, allowed: str) -> None:
+    response = await client.put(path)
+
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
 async def test_a_base_url_of_openais_clients_without_its_end_is_told(client: Client) -> None:
     for path in ("/chat/completions", "/models/stories/embeddings"):
         response = await client.post(path, json={})

@@ -45,6 +45,20 @@ async def test_a_form_that_is_wrong_is_told_so_in_libretranslates_form(client: C
     assert many.status_code == 413 and many.json() == {"error": "the form has more than 1024 fields"}
 
 
+@pytest.mark.parametrize(
+    "body", [b"q=caf%E9&target=sv", "q=café&target=sv".encode("latin-1"), b"q=%ED%A0%80&target=sv"]
+)
+async def test_a_form_in_another_encoding_is_refused_and_not_translated_wrongly(client: Client, body: bytes) -> None:
+    headers = {"content-type": "application/x-www-form-urlencoded; charset=iso-8859-1"}
+    form = await client.post("/translate", content=body, headers=headers)
+    query = await client.post("/translate?q=caf%E9&target=sv")
+    of_deepl = await client.post("/v2/translate", content=body.replace(b"q=", b"text="), headers=headers)
+
+    assert (form.status_code, query.status_code, of_deepl.status_code) == (400, 400, 400)
+    assert form.json() == query.json() == {"error": "q is not in UTF-8, as a form has to be"}
+    assert of_deepl.json() == {"message": "text is not in UTF-8, as a form has to be"}
+
+
 async def test_a_form_in_parts_is_refused_by_its_name(client: Client) -> None:
     for path in ("/translate", "/detect", "/v2/translate"):
         response = await client.post(path, files={"q": (None, DAN), "target": (None, "sv")})

@@ -97,14 +97,19 @@ async def test_pages_of_an_allowed_origin_may_ask_and_read_answers_and_errors(op
     assert (answer.status_code, refused.status_code) == (200, 401)
     for response in (answer, refused):
         assert response.headers["access-control-allow-origin"] == "https://app.example"
-        assert "X-Request-ID" in response.headers["access-control-expose-headers"]
+        readable = response.headers["access-control-expose-headers"].split(", ")
+        assert {"X-Request-ID", "X-Should-Retry"} <= set(readable)
 
 
 @pytest.mark.parametrize(("origin", "status"), [("https://app.example", 200), ("https://evil.example", 403)])
-async def test_a_browser_may_ask_first_without_a_key(open_client: OpenClient, origin: str, status: int) -> None:
+@pytest.mark.parametrize("method", ["POST", "GET", "HEAD"])
+async def test_a_browser_may_ask_first_without_a_key(
+    open_client: OpenClient, method: str, origin: str, status: int
+) -> None:
     headers = {
         "origin": origin,
-        "access-control-request-method": "POST",
+        "access-control-request-method": method,
+        "access-control-request-private-network": "true",
         "access-control-request-headers": "content-type,x-api-key,x-stainless-lang,x-stainless-retry-count",
     }
     async with open_client("sentiment", settings=ALLOWED) as client:

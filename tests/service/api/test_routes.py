@@ -178,4 +178,9 @@ async def test_the_documents_fetch_nothing_from_elsewhere(client: Client) -> Non
     page = (await client.get("/docs")).text
 
     assert "swagger-ui-bundle.js" in page
-    assert all(address.startswith("http://test/") for address in re.findall(r"https?://[^\"']+", page))
+    assert "://" not in page  # nor from a scheme, which would be http behind a proxy that ends TLS
+    files = re.findall(r'"(/swagger/[^"]+)"', page)
+    assert len(files) == 3
+    for path in files:
+        assert (await client.get(path)).status_code == 200, path
+    assert files[0].replace("/swagger/", "/models/stories/swagger/") in (await client.get("/models/stories/docs")).text
