@@ -5,6 +5,8 @@
 
 ARG PYTHON=docker.io/library/python:3.12.12-slim-bookworm@sha256:593bd06efe90efa80dc4eee3948be7c0fde4134606dd40d8dd8dbcade98e669c
 ARG CUDA=docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04@sha256:14d94b039cb94bbd5da559f303b46bc4b0d5d6c24ab1a9d7b186e566ed3400dc
+# Of code and bundled models, as pyproject.toml has them: `make manifests` writes both.
+ARG LICENSES="Apache-2.0 AND CC-BY-3.0 AND CC-BY-4.0 AND CC-BY-NC-SA-3.0 AND CC-BY-SA-3.0 AND CC-BY-SA-4.0 AND CDLA-Sharing-1.0 AND GFDL-1.3-or-later AND LicenseRef-CC-BY-2.0-FR AND LicenseRef-MSR-SSLA AND LicenseRef-Unclear AND MIT"
 
 FROM ${PYTHON} AS packages-cpu
 COPY deploy/image/requirements-cpu.txt /requirements.txt
@@ -67,11 +69,13 @@ EXPOSE 8000 9464
 HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["python", "-m", "service.healthcheck"]
 CMD ["python", "-m", "service"]
 ARG PYTHON
+ARG LICENSES
 ARG VERSION=unreleased
 ARG REVISION=unknown
+# Of what it adds to its base: of code and models, and of HAProxy, which comes with Ray.
 LABEL org.opencontainers.image.title="Trifold" \
     org.opencontainers.image.description="One small server for the three transformer families" \
-    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.licenses="$LICENSES AND GPL-2.0-or-later" \
     org.opencontainers.image.version=$VERSION \
     org.opencontainers.image.revision=$REVISION \
     org.opencontainers.image.base.name=$PYTHON
@@ -126,11 +130,12 @@ HEALTHCHECK --interval=10s --timeout=8s --start-period=60s --retries=3 CMD ["pyt
 ENTRYPOINT []
 CMD ["python", "-m", "service"]
 ARG CUDA
+ARG LICENSES
 ARG VERSION=unreleased
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Trifold" \
     org.opencontainers.image.description="One small server for the three transformer families" \
-    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.licenses="$LICENSES AND GPL-2.0-or-later AND LicenseRef-NVIDIA-Deep-Learning-Container" \
     org.opencontainers.image.version=$VERSION \
     org.opencontainers.image.revision=$REVISION \
     org.opencontainers.image.base.name=$CUDA

@@ -1,4 +1,5 @@
 # serve: run the service.  test: the tests.  test-clients: with a client that needs an environment of its own.
+# test-oldest: a few, with the oldest packages that pyproject.toml allows.
 # parity: more tests, families of checkpoints against transformers.  fuzz: thousands of bodies made from /openapi.json.
 # sanitize: the operators in C++ under AddressSanitizer and UndefinedBehaviorSanitizer.  check: format, lint, types.  packages: train the bundled models.
 # bench, bench-engine: how fast, side by side, over HTTP and of the engine.  load: users who classify, embed, generate and translate, against a running service.
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS ?= runs
 
-.PHONY: serve test test-clients parity fuzz sanitize check packages bench bench-engine load sweep hostile chaos manifests
+.PHONY: serve test test-clients test-oldest parity fuzz sanitize check packages bench bench-engine load sweep hostile chaos manifests
 
 serve: $(VENV)/.serve
 	$(BIN)/python -m service
@@ -21,6 +22,14 @@ test: $(VENV)/.dev
 
 test-clients: $(VENV)/.dev .venv-clients/.lm-eval
 	$(BIN)/python -m pytest -m own_environment tests/integration/service/clients
+
+# Settings, the models file, routes, stores, commands. Versions are found by uv, and installed by pip from its indexes. What
+# others have come to call deprecated is no fault of ours.
+OLDEST := .venv-oldest
+OLDEST_TESTS := $(addprefix tests/service/,test_settings.py test_models_file.py test_tracing.py api/test_routes.py) \
+    $(addprefix tests/model/,storage commands/test_serving.py commands/test_fetching.py commands/test_examining.py)
+test-oldest: $(OLDEST)/.made
+	$(OLDEST)/bin/python -m pytest -o filterwarnings=default $(OLDEST_TESTS)
 
 parity: $(VENV)/.dev
 	$(BIN)/python -m pytest -m parity tests/model/checkpoints
@@ -102,6 +111,15 @@ $(VENV)/.load: pyproject.toml | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.serve $(VENV)/.manifests $(VENV)/.load
+
+$(OLDEST)/.made: pyproject.toml
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet uv
+	$(OLDEST)/bin/uv pip compile --quiet --upgrade --resolution lowest-direct --extra train --extra otel --extra stores \
+	    pyproject.toml --python $(OLDEST)/bin/python --output-file $(OLDEST)/versions.txt
+	$(OLDEST)/bin/pip install --quiet --constraint $(OLDEST)/versions.txt --editable '.[train,otel,stores]' \
+	    hypothesis httpx pytest pytest-asyncio pytest-xdist
+	touch $@
 
 .venv-clients/.lm-eval:
 	test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients

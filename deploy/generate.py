@@ -1,8 +1,8 @@
 """`python -m deploy.generate`, or `make manifests`: write what is made from one source and kept in the repository.
 
-Serve's configurations from models files, the alert rules and their PrometheusRule, the dashboards, NOTICE, the version
-of images and chart, and from all of them install-*.yaml and the chart's files. A test compares what is in the
-repository with what this would write.
+Serve's configurations from models files, the alert rules and their PrometheusRule, the dashboards, NOTICE and the terms
+in SPDX's words, the version where images, chart and documents name it, and from all of them install-*.yaml and the
+chart's files. A test compares what is in the repository with what this would write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deploy.kustomize import INSTALL, KUBERNETES, can_render, rendered
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.grafana_json import grafana
 from deploy.monitoring.rules import RUNBOOKS, rules
-from deploy.notice import notice
+from deploy.notice import expression, notice
 from service import __version__
 from service.serve_config import Replicas, replicas_per_node, serve_config
 from service.settings import BUNDLED_MODELS, Settings
@@ -33,6 +33,13 @@ ROOT = DEPLOY.parent
 MONITORING = DEPLOY / "monitoring"
 IN_IMAGE = Path("/app")  # where the image has the repository's folders
 ONE = Replicas(at_least=1, at_most=1)
+DOCUMENTS = tuple(DEPLOY / name for name in ("from-nothing.md", "models.md"))
+# Where the version stands in files that are otherwise written by hand: behind what, and in tags before what.
+_VERSION = re.compile(
+    r"(?<=newTag: )\S+(?=-[cg]pu$)|(?<=^version: ).+$|(?<=^appVersion: ).+$"
+    r"|(?<=registry\.example\.com/trifold:)\d\S*(?=-[cg]pu\b)|(?<= VERSION=)\d\S*",
+    re.M,
+)
 # What each component serves: its models file, and how many replicas of each there are.
 SERVED = {
     "cpu": (BUNDLED_MODELS, Replicas()),
@@ -52,6 +59,7 @@ yaml.SafeDumper.add_representer(
 
 def generated(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
     """Yield each file with what belongs in it; `runbooks` is the address of runbooks.md, to which alerts point."""
+    check_version(__version__)
     for component, (models_file, replicas) in SERVED.items():
         config = _Literal(_serve_config(models_file, replicas))
         patch = _resource("ray.io/v1", "RayService", {"serveConfigV2": config})
@@ -73,11 +81,20 @@ def generated(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
         }
         source = MONITORING / "dashboards.py"
         yield KUBERNETES / "components" / "monitoring" / f"dashboard-{dashboard.uid}.yaml", _yaml(resource, source)
-    yield ROOT / "NOTICE", notice(ROOT / "model" / "packages")
-    for path in sorted(KUBERNETES.rglob("kustomization.yaml")):
-        yield path, re.sub(r"(newTag: )\S+(?=-(cpu|gpu)$)", rf"\g<1>{__version__}", path.read_text(), flags=re.M)
-    chart = CHART / "Chart.yaml"
-    yield chart, re.sub(r"^(version|appVersion): .+$", rf"\1: {__version__}", chart.read_text(), flags=re.M)
+    packages = ROOT / "model" / "packages"
+    yield ROOT / "NOTICE", notice(packages, DEPLOY / "image" / "requirements-cpu.txt")
+    for path, field in ((ROOT / "pyproject.toml", "license = "), (ROOT / "Dockerfile", "ARG LICENSES=")):
+        yield path, re.sub(rf'^({field})".*"$', rf'\1"{expression(packages)}"', path.read_text(), flags=re.M)
+    for path in (*sorted(KUBERNETES.rglob("kustomization.yaml")), *DOCUMENTS, CHART / "Chart.yaml"):
+        yield path, _VERSION.sub(__version__, path.read_text())
+
+
+def check_version(version: str) -> None:
+    """Raise `ValueError` for a version that either the chart (SemVer) or the wheel (PEP 440) would not take."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+(-(dev|rc)\.\d+)?", version):
+        raise ValueError(
+            f"service/__init__.py: the version is {version!r}; it must be like 1.2.3, 1.2.3-rc.1 or 1.2.3-dev.0"
+        )
 
 
 def installs() -> Iterator[tuple[Path, str]]:

@@ -2,4 +2,4 @@
 
 import model  # noqa: F401  # before ONNX Runtime, which it keeps from reporting
 
-__version__ = "0.1.0"  # here alone: pyproject.toml reads it, `make manifests` writes it where images are named
+__version__ = "0.2.0-dev.0"  # here alone: pyproject.toml reads it, `make manifests` writes it where images are named

@@ -19,6 +19,7 @@ from model.evaluation.costs import costs
 from model.export.unpack import read_model
 from model.package import Figure, Manifest
 from model.summary import summarise
+from model.training import cards
 from model.training.recipes import BUNDLED, RECIPES, chain_of
 from model.training.recipes import PACKAGES as RECIPE_OF
 from service.api.app import create_app
@@ -60,9 +61,6 @@ def test_every_package_is_served() -> None:
 def test_a_package_is_whole_small_and_says_where_it_comes_from(name: str) -> None:
     manifest = Manifest.load(PACKAGES / name)
 
-    card = RECIPES[RECIPE_OF[name]].card
-
-    assert (manifest.description, manifest.not_for, manifest.licence) == (card.description, card.not_for, card.licence)
     assert manifest.precision == "int8"
     assert sum(path.stat().st_size for path in (PACKAGES / name).iterdir()) <= 15 * MEGABYTE
     assert manifest.training_data and all(dataset.licence for dataset in manifest.training_data)
@@ -82,13 +80,18 @@ def test_a_package_says_how_many_parameters_it_has(name: str) -> None:
 def test_a_packages_card_is_that_of_its_recipe(name: str) -> None:
     manifest, recipe = Manifest.load(PACKAGES / name), RECIPES[RECIPE_OF[name]]
 
+    licence = recipe.card.licence
+    learned = {dataset.name for step in chain_of(recipe) for dataset in step.card.training_data}
+    if name == "embed":  # trained before its recipe left pairs out, as its own card says until it is trained again
+        licence += "; non-commercial for 1,167 pairs of sentences that MRPC or SICK has"
+        learned = {"STS Benchmark, train", *learned - {cards.STSB.name}}
+
     assert manifest.training is not None and manifest.training.recipe == recipe.name
-    for field in ("description", "not_for", "licence"):
-        assert getattr(manifest, field) == getattr(recipe.card, field)
+    assert (manifest.description, manifest.not_for) == (recipe.card.description, recipe.card.not_for)
+    assert manifest.licence == licence
     assert tuple(manifest.labels) == recipe.card.labels
     assert tuple(manifest.languages.directions if manifest.languages else ()) == recipe.card.directions
     assert manifest.limits.max_input_tokens == (recipe.card.max_input_tokens or manifest.config["max_positions"])
-    learned = {dataset.name for step in chain_of(recipe) for dataset in step.card.training_data}
     assert {dataset.name for dataset in manifest.training_data} == learned
 
 

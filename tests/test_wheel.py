@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from deploy.notice import expression
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("model", "service")
-OF_THE_PROJECT = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
+TERMS = ("LICENSE", "NOTICE", "model/NOTICE-STORYBOOKS")
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +24,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in OF_THE_PROJECT:
-        shutil.copy(ROOT / name, folder / "source")
+    for name in ("pyproject.toml", "README.md", *TERMS):
+        shutil.copy(ROOT / name, folder / "source" / name)
     code = "from setuptools.build_meta import build_wheel as b; b('..', {'--build-option': '--compression=stored'})"
     subprocess.run([sys.executable, "-c", code], cwd=folder / "source", check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
@@ -49,9 +51,8 @@ def test_the_wheel_has_all_of_the_code_and_the_bundled_models(wheel: Path) -> No
 
     assert packed == there
     assert is_executable
-    assert {"License-Expression: Apache-2.0", "License-File: LICENSE", "License-File: NOTICE"} <= {
-        *metadata.split("\n")
-    }
+    terms = [f"License-Expression: {expression(ROOT / 'model' / 'packages')}", *(f"License-File: {it}" for it in TERMS)]
+    assert {*terms} <= {*metadata.split("\n")}
 
 
 def test_what_is_installed_finds_its_models(wheel: Path, tmp_path: Path) -> None:

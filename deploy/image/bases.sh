@@ -1,9 +1,9 @@
 #!/bin/sh
 # Compares the images that ours begin with, and those that are run beside it, with their registries: each must be there
-# for amd64 and arm64. Says whose tag names something else than the digest here, or has no digest here, and with --renew
-# writes the one that it names now.
+# for amd64 and arm64. Says whose tag names something else than the digest here, or has no digest here. With --renew it
+# writes the one that the tag names now; with --strict it fails where that is another.
 #
-#   deploy/image/bases.sh [--renew]        needs docker with buildx
+#   deploy/image/bases.sh [--renew | --strict]        needs docker with buildx
 set -eu
 cd "$(dirname "$0")/../.."
 files="Dockerfile docker-compose.yml deploy/kubernetes/components/ha/redis.yaml"
@@ -14,7 +14,12 @@ for named in $(grep -ohE 'docker\.io/[a-z0-9./-]+:[A-Za-z0-9._-]+(@sha256:[0-9a-
     tag=${named%@*}
     now=$(docker buildx imagetools inspect "$tag" --format '{{.Manifest.Digest}}')
     if [ "$tag@$now" != "$named" ]; then
-        [ "$tag" = "$named" ] && is="has no digest here; it is" || is=is
+        if [ "$tag" = "$named" ]; then
+            is="has no digest here; it is"
+        else
+            is=is
+            [ "${1:-}" != --strict ] || status=1
+        fi
         echo "$tag $is $now now"
         if [ "${1:-}" = --renew ]; then
             sed -i -E "s#$named([^@A-Za-z0-9._-]|\$)#$tag@$now\1#" $files # and no longer tag that begins so

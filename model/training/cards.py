@@ -19,7 +19,10 @@ PARTLY_UNCLEAR = (
 )
 UNCLEAR_REVIEWS = "unclear, as no licence of the reviews was ever published; for research and demonstration"
 IMDB = Dataset(name="IMDb Large Movie Review Dataset, train", licence="unclear: none was published")
-STSB = Dataset(name="STS Benchmark, train", licence="scores CC BY-SA 4.0; its sentences have several licences")
+STSB = Dataset(
+    name="STS Benchmark, train, without pairs of MRPC and SICK",
+    licence="scores CC BY-SA 4.0; its sentences have several licences",
+)
 
 TOPICS_OF_DBPEDIA = Dataset(name="DBpedia-14, a subset of 17,292", licence="CC BY-SA 3.0 and GFDL")
 INFERENCE = (

@@ -12,6 +12,7 @@ import numpy as np
 from model.training.files import Split, read_rows
 
 ENTAILMENTS = ("entailment", "neutral", "contradiction")
+SICK = "sick"  # the source whose licence forbids commercial use
 # What is said of a text with a label: the first where a request says nothing else.
 HYPOTHESES = ("This example is {}.", "This example is about {}.", "This text is about {}.", "It is about {}.", "{}")
 NEWS = {"World": "world politics", "Sports": "sports", "Business": "business", "Sci/Tech": "science and technology"}
@@ -19,8 +20,8 @@ _WORDS = re.compile(r"(?=[A-Z])")  # where one begins in a name like NaturalPlac
 
 
 def read_entailment(data: Path, split: Split) -> list[tuple[tuple[str, str], int]]:
-    """Read (premise, hypothesis) pairs as (pair, label), but those whose licence forbids commercial use (SICK)."""
-    return read_entailment_file(data, split, without="sick")
+    """Read (premise, hypothesis) pairs as (pair, label), but those whose licence forbids commercial use."""
+    return read_entailment_file(data, split, without=SICK)
 
 
 def read_entailment_file(data: Path, file: str, without: str = "") -> list[tuple[tuple[str, str], int]]:

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import normalize
 
 from model.training.files import Row, Split, SplitOrTest, read_rows
-from model.training.nli import ENTAILMENTS, read_entailment
+from model.training.nli import ENTAILMENTS, SICK, read_entailment
 from model.training.objectives.pair import UNKNOWN, Pair, turned
 from model.training.readers import bare, read_pairs
 
@@ -28,15 +28,18 @@ _BEST = 5  # the score of two sentences that mean the same
 
 
 def read_scored_pairs(data: Path, split: SplitOrTest) -> list[Pair]:
-    """Read pairs of sentences with how alike people judged them, 0 to 1; none is trained on that is tested on."""
+    """Read pairs of sentences with how alike people judged them, 0 to 1.
+
+    For training those are left out that are tested on, and those whose licence forbids commercial use.
+    """
     pairs = [
         Pair(row["sentence1"], row["sentence2"], _score(row) / _BEST)
         for row in read_rows(data / "stsb" / f"{split}.tsv.xz")
     ]
     if split != "train":
         return pairs
-    held_out = _held_out(data)
-    return [pair for pair in pairs if _bare_pair(pair) not in held_out]
+    held_out, non_commercial = _held_out(data), _non_commercial(data)
+    return [pair for pair in pairs if (both := _bare_pair(pair)) not in held_out and not both <= non_commercial]
 
 
 def _score(row: Row) -> float:
@@ -55,6 +58,16 @@ def _held_out(data: Path) -> set[frozenset[str]]:
     """Return the pairs that are validated and tested on."""
     others: tuple[SplitOrTest, ...] = ("validation", "test")
     return {_bare_pair(pair) for other in others for pair in read_scored_pairs(data, other)}
+
+
+def _non_commercial(data: Path) -> set[str]:
+    """Return the sentences of MRPC and SICK, bare: STS-B has pairs of both, and does not say which they are."""
+    mrpc, nli = ("train", "validation", "test"), ("train", "validation", "test_sick")
+    paraphrases = (row for file in mrpc for row in read_rows(data / "mrpc" / f"{file}.tsv.xz"))
+    inferences = (row for file in nli for row in read_rows(data / "nli_mix" / f"{file}.tsv.xz"))
+    texts = [text for row in paraphrases for text in (row["sentence1"], row["sentence2"])]
+    texts += [text for row in inferences if row["source"] == SICK for text in (row["premise"], row["hypothesis"])]
+    return {bare(text) for text in texts}
 
 
 def _bare_pair(pair: Pair) -> frozenset[str]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from typing import Any
 
 import helm_python
@@ -29,6 +31,24 @@ def test_files_that_a_document_names_are_there(name: str) -> None:
 
     assert missing == set()
     assert {link for link in linked if not (ROOT / "deploy" / link).exists()} == set()
+
+
+def seds() -> list[str]:
+    found = {
+        each.partition(" |")[0] for text in DOCUMENTS.values() for each in commands(text) if each.startswith("sed")
+    }
+    assert len(found) >= 2
+    return sorted(found)
+
+
+@pytest.mark.parametrize("command", seds())
+def test_a_sed_puts_an_image_in_the_place_of_the_one_that_manifests_name(command: str) -> None:
+    environment = {**os.environ, "IMAGE": "example.com/mine", "VERSION": "7.1"}
+    made = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert set(re.findall(r"image: (\S+/(?:trifold|mine)\S*)", made)) == {"example.com/mine:7.1-cpu"}
 
 
 PARTS = {"gpu/group", "models/mount"}  # of other components

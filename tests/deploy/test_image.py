@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.licenses import canonicalize_license_expression
 
+from deploy.notice import expression
 from service.ray_environment import HAPROXY_WRAPPER, LOAD_REPORTS, LOGS, MEMORY, PRIORITY, haproxy
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,6 +69,20 @@ def test_every_base_is_named_by_its_digest() -> None:
     assert bases == {f"${{{name}}}" for name in arguments}
     assert others
     assert all(re.fullmatch(r"\S+:\S+@sha256:[0-9a-f]{64}", image) for image in others)
+
+
+@pytest.mark.parametrize(
+    ("target", "terms"),
+    [("cpu", ["GPL-2.0-or-later"]), ("gpu", ["GPL-2.0-or-later", "LicenseRef-NVIDIA-Deep-Learning-Container"])],
+)
+def test_an_image_tells_the_terms_of_all_that_it_adds_and_of_nvidia(target: str, terms: list[str]) -> None:
+    (licences,) = re.findall(r'^ARG LICENSES="(.+)"$', DOCKERFILE, re.M)
+    (label,) = re.findall(r'image\.licenses="(.+)"', STAGES[target])
+    told = label.replace("$LICENSES", licences)
+
+    assert "\nARG LICENSES\n" in STAGES[target]
+    assert told == " AND ".join([expression(ROOT / "model" / "packages"), *terms])
+    assert canonicalize_license_expression(told) == told
 
 
 @pytest.mark.parametrize(("target", "base"), [("cpu", "PYTHON"), ("gpu", "CUDA")])

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from deploy.chart import CHART
@@ -10,6 +13,7 @@ from deploy.kustomize import KUBERNETES
 from service import __version__
 
 ROOT = Path(__file__).parent.parent.parent
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -47,3 +51,58 @@ def test_a_job_may_do_no_more_than_it_says() -> None:
 
         assert workflow["permissions"] == {}, path
         assert all("permissions" in job for job in workflow["jobs"].values()), path
+
+
+def run_step(job: str, name: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a step of a release, whose name begins so, in a folder, before whose programs those of its bin/ are found."""
+    steps = yaml.safe_load(RELEASE.read_text())["jobs"][job]["steps"]
+    (script,) = (step["run"] for step in steps if step.get("name", "").startswith(name))
+    given = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **environment}
+    return subprocess.run(
+        ["bash", "-e", "-c", script], cwd=folder, env=given, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("tag", "changes", "status"),
+    [
+        ("v1.2.0-rc.1", "**1.2.0-rc.1** It is.", 0),
+        ("v1.2.0-rc.1", "**Unreleased**, before 1.2.0-rc.1", 1),
+        ("v1.2.0-rc.1", "**1.2.0-rc-1** It is not.", 1),
+        ("v1.2.0", "**1.2.0-rc.1** It is.", 1),
+    ],
+)
+def test_a_tag_is_released_that_is_the_codes_version_and_of_which_the_changes_tell(
+    tmp_path: Path, tag: str, changes: str, status: int
+) -> None:
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "__init__.py").write_text('__version__ = "1.2.0-rc.1"\n')
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "CHANGELOG.md").write_text(f"# Changes\n\n{changes}\n")
+
+    done = run_step("wheel", "The tag", tmp_path, GITHUB_REF_NAME=tag, GITHUB_OUTPUT=str(tmp_path / "output"))
+
+    assert done.returncode == status, done.stderr
+    assert (tmp_path / "output").exists() == (status == 0)
+
+
+@pytest.mark.parametrize(("tag", "is_candidate"), [("v1.2.0-rc.1", True), ("v1.2.0", False)])
+def test_only_a_candidate_is_told_to_be_one(tmp_path: Path, tag: str, is_candidate: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gh").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "bin" / "gh").chmod(0o755)
+
+    done = run_step("publish", "The release", tmp_path, GITHUB_REF_NAME=tag, CHANGES="here")
+
+    assert done.stdout.startswith(f"release create {tag} --verify-tag --draft ")
+    assert ("--prerelease" in done.stdout) == is_candidate
+
+
+def test_what_is_tried_with_the_oldest_packages_is_there() -> None:
+    tried = subprocess.run(
+        ["make", "--dry-run", "test-oldest"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    paths = re.findall(r"tests/\S+", tried)
+
+    assert len(paths) >= 8
+    assert all((ROOT / path).exists() for path in paths)

@@ -24,11 +24,18 @@ from tests.model.training.tiny_runs import SCORED, run, training_of
 TO_SCORE = [Pair("good", "dog", 0.2), Pair("good", "great", UNKNOWN), Pair("ice", "ice"), Pair("dog", "cat", UNKNOWN)]
 
 
-def write_scored(folder: Path, **rows: list[str]) -> None:
-    """Write files of sentence pairs, a TAB between both; people gave each 2.5 of 5."""
+def write_scored(folder: Path, *, mrpc: str = "", nli: str = "", **rows: list[str]) -> None:
+    """Write files of sentence pairs, a TAB between both; people gave each 2.5 of 5.
+
+    Lines of `mrpc` and `nli` are in the test sets of these, and in no other split.
+    """
     for split in ("train", "validation", "test"):
         lines = "".join(f"{row}\t2.5\n" for row in rows.get(split, []))
         write_xz(folder / "stsb" / f"{split}.tsv.xz", f"sentence1\tsentence2\tscore\n{lines}")
+        paraphrases = mrpc if split == "test" else ""
+        write_xz(folder / "mrpc" / f"{split}.tsv.xz", f"sentence1\tsentence2\tlabel\n{paraphrases}")
+    for split, lines in {"train": "", "validation": "", "test_sick": nli}.items():
+        write_xz(folder / "nli_mix" / f"{split}.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{lines}")
 
 
 def scores_of(rows: list[Pair]) -> list[float]:
@@ -42,6 +49,22 @@ def test_pairs_that_are_tested_on_are_not_trained_on(tmp_path: Path) -> None:
     assert pairs.read_scored_pairs_both_ways(tmp_path, "train")[1:] == [Pair("A fish.", "A dog.", 0.5)]
 
 
+def test_pairs_of_sets_that_are_not_for_commerce_are_not_trained_on(tmp_path: Path) -> None:
+    write_scored(
+        tmp_path,
+        mrpc="A dog!\tA cat.\t1\nA mouse.\tA rat.\t1\n",
+        nli="A horse.\tA cow.\tneutral\tsick\nA bird.\tA fish.\tneutral\tconjnli\n",
+        train=["A cat.\ta dog", "A cow.\tA horse.", "A bird.\tA fish.", "A dog.\tA fish."],
+        test=["A mouse.\tA rat."],
+    )
+
+    assert pairs.read_scored_pairs(tmp_path, "train") == [
+        Pair("A bird.", "A fish.", 0.5),
+        Pair("A dog.", "A fish.", 0.5),
+    ]
+    assert pairs.read_scored_pairs(tmp_path, "test") == [Pair("A mouse.", "A rat.", 0.5)]  # which teaches nothing
+
+
 @pytest.mark.parametrize("score", ["nan", "500", "-1", "", "good"])
 def test_what_is_no_score_is_refused_by_line(tmp_path: Path, score: str) -> None:
     write_xz(tmp_path / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\na\tb\t5\na\tb\t{score}\n")
@@ -53,8 +76,8 @@ def test_what_is_no_score_is_refused_by_line(tmp_path: Path, score: str) -> None
 def test_vectors_learn_from_scored_pairs_from_those_to_be_scored_and_from_what_belongs_together(tmp_path: Path) -> None:
     write_xz(tmp_path / "squad11" / "train.jsonl.xz", json.dumps({"title": "T", "context": "It is.", "qas": []}) + "\n")
     inferences = "A dog.\tAn animal.\tentailment\tcad\nA dog.\tA cat.\tcontradiction\tcad\n"
-    write_xz(tmp_path / "nli_mix" / "train.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{inferences}")
     write_scored(tmp_path, train=["A dog.\tA fish.", "Dogs.\tA bird."], test=["A fish.\tA bird.", "A cat.\tA dog."])
+    write_xz(tmp_path / "nli_mix" / "train.tsv.xz", f"premise\thypothesis\tlabel\tsource\n{inferences}")
     translated = {
         "de": [("I'm back.", "Da."), ("I am here.", "Da."), ("I AM HERE!", "Da.")],
         "fr": [],
