@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -15,6 +15,7 @@ from model.package.manifest import NAME_PATTERN
 from service.schedule import DAYS, Day
 from service.settings_errors import SettingsError, parse_yaml, problems
 
+ROUNDING = 1e-9  # by which shares that come to a whole may miss it
 RAY_PART = 1e-4  # of a device or a CPU, in which Ray counts
 ALIAS_PATTERN = r"^[A-Za-z0-9][!-~]{0,199}$"  # what HAProxy's maps can have
 Alias = Annotated[str, Field(pattern=ALIAS_PATTERN)]
@@ -174,10 +175,10 @@ class ModelSettings(BaseModel):
     )
     memory_share: float = Field(
         1,
-        gt=0,
+        ge=0,
         le=1,
-        description="part (0 to 1) of the memory for all KV caches, which is half of the machine's; all replicas "
-        "alike, unless set",
+        description="part (0 to 1) of the memory for all KV caches, which is half of the machine's; unless set, what "
+        "the others' leave, all replicas alike",
     )
     max_image_pixels: int = Field(16_000_000, ge=1, description="width times height of an image to classify")
     batch_tokens: int | None = Field(
@@ -221,10 +222,16 @@ def most_replicas(model: ModelSettings) -> int:
     return model.autoscaling.max_replicas
 
 
+def least_replicas(model: ModelSettings) -> int:
+    """Return how many replicas of a model there are at least while it does not sleep."""
+    return max(1, model.autoscaling.min_replicas)
+
+
 def read_models(path: Path, together: Callable[[ModelSettings], int] = most_replicas) -> list[ModelSettings]:
     """Read a models file; raises `SettingsError` naming what is wrong.
 
-    Where a model's share of the memory is not set, it is that of a replica among all that may be there `together`.
+    What the shares of the memory that are set leave is divided among the replicas of the other models that may be there
+    `together`.
     """
     try:
         models = _ModelsFile.model_validate(parse_yaml(path, path.read_bytes())).models
@@ -232,16 +239,34 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
         raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
     except ValidationError as error:
         raise SettingsError(f"{path}: {problems(error, FIELDS)}") from None
-    share = 1 / sum(map(together, models))
+    share = _share_left(path, models, together)
     return [
         model.model_copy(
             update={
                 "package": _resolved(path, model.package),
-                "memory_share": model.memory_share if "memory_share" in model.model_fields_set else share,
+                "memory_share": model.memory_share if _sets_share(model) else share,
             }
         )
         for model in models
     ]
+
+
+def _share_left(path: Path, models: Sequence[ModelSettings], together: Callable[[ModelSettings], int]) -> float:
+    """Return the share of a replica of a model that sets none; raises `SettingsError` where more than all is set."""
+    taken = sum(
+        model.memory_share * min(together(model), least_replicas(model)) for model in models if _sets_share(model)
+    )
+    if taken > 1 + ROUNDING:
+        raise SettingsError(
+            f"{path}: memory_share: those that are set, each times its model's min_replicas, come to {taken:.4g}; the "
+            "limit is 1, all of the memory for KV caches"
+        )
+    others = sum(together(model) for model in models if not _sets_share(model))
+    return max(0.0, 1 - taken) / max(1, others)
+
+
+def _sets_share(model: ModelSettings) -> bool:
+    return "memory_share" in model.model_fields_set
 
 
 def _resolved(models_file: Path, package: Path) -> Path:

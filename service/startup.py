@@ -125,12 +125,15 @@ def check_cpus(groups: Sequence[ReplicaGroup], cpus: float) -> None:
 
 def check_caches(models: Sequence[ModelSettings]) -> None:
     """Refuse a model of which not even one sequence fits into its KV cache; raises `PackageError`."""
-    for model in models:
-        manifest = model.manifest()
-        if manifest.cache is not None:
-            from service.tasks.kv_budget import check_kv_cache  # with ONNX Runtime, which only replicas need otherwise
+    manifests = [(model, model.manifest()) for model in models]
+    caching = [(model, manifest) for model, manifest in manifests if manifest.cache is not None]
+    if not caching:
+        return
+    from service.tasks.kv_budget import check_kv_cache, warn_of_budgets  # with ONNX Runtime, which is for replicas
 
-            check_kv_cache(model, manifest)
+    for model, manifest in caching:
+        check_kv_cache(model, manifest)
+    warn_of_budgets([model for model, _ in caching])
 
 
 def check_installed_runtime(package: Path, manifest: Manifest) -> None:

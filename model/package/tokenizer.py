@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tokenizers
 from tokenizers import NormalizedString, PreTokenizedString, Tokenizer
+from tokenizers.models import BPE, Unigram
 
 from model.package.clean_up import cleaned_up, raw
 from model.package.encoders import PairText
@@ -19,6 +20,10 @@ from model.package.token_bytes import NoBytes, TokenBytes, token_bytes, writing
 
 NOTHING = r"(?!)"  # a pattern that no text has
 REPLACEMENT = "\ufffd"  # what decoding shows for bytes that are not yet a whole character
+# Words that a tokenizer keeps with their tokens, for each thread, and never gives back: 10 MB of the longest there are.
+# By default they are 10,000, 85 to 130 MB; then ordinary sentences are encoded in 0.93 to 0.97 of the time (BPE) or in
+# 0.87 (Unigram), of some 45 µs each.
+WORDS_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,8 @@ class PackageTokenizer:
         uncleaned = raw(tokenizer)
         self.cleans_up = uncleaned is not None  # what it decodes
         self._tokenizer = tokenizer = uncleaned or tokenizer
+        if isinstance(tokenizer.model, BPE | Unigram):  # others keep none
+            tokenizer.model._resize_cache(WORDS_KEPT)
         # The text of each single id, and as it is behind another: a decoder may strip a text's first space.
         self.text_of: Mapping[int, str] = _Texts(tokenizer, cleans_up=self.cleans_up)
         self.text_behind: Mapping[int, str] = _Texts(tokenizer, cleans_up=self.cleans_up, is_behind=True)

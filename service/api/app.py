@@ -123,7 +123,7 @@ def _add_middleware(
 ) -> None:
     """Put around the routes what a request passes; what is added last it passes first."""
     limits = settings.limits
-    body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body)
+    body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body, settings.memory_bytes)
     app.add_middleware(AnswerHead)
     app.add_middleware(AnswerUnforeseen)
     app.add_middleware(ReadForms)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from model.package import Manifest, PackageError
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
 from service.engine.machine import memory_limit
 from service.engine.native.attention import takes_width
 from service.engine.providers import native_library
-from service.models_file import ModelSettings
+from service.models_file import ModelSettings, most_replicas
 from service.tasks.devices import runs_on_device
 
 logger = logging.getLogger(__name__)
@@ -52,10 +53,11 @@ def check_kv_cache(
     needed = bytes_of_longest(manifest, is_half=is_half)
     if needed > allowed:
         most = longest_that_fits(manifest, allowed, is_half=is_half)
+        shorter = f", or set max_positions, at most {most}" if most else ""
         raise PackageError(
             f"{model.package}: its KV cache may take {allowed / 2**20:.1f} MiB, but one sequence of max_positions, "
-            f"{manifest.limits.max_positions}, needs {needed / 2**20:.1f} MiB; raise kv_cache_mib in the models file, "
-            f"or the memory of the container, or set max_positions, at most {most}"
+            f"{manifest.limits.max_positions}, needs {needed / 2**20:.1f} MiB; raise kv_cache_mib or memory_share in "
+            f"the models file, or the memory of the container{shorter}"
         )
 
 
@@ -68,6 +70,18 @@ def _check_on_device(model: ModelSettings, manifest: Manifest) -> None:
             f"{model.package}: on a device the KV cache is taken whole, and {model.max_slots} slots of max_positions, "
             f"{manifest.limits.max_positions}, need {needed / 2**20:,.0f} MiB, and kv_cache_mib allows "
             f"{model.kv_cache_mib}; raise it, or set {lower}"
+        )
+
+
+def warn_of_budgets(models: Sequence[ModelSettings]) -> None:
+    """Tell in the log of models whose KV caches, in all replicas that there may be, could take more than all memory."""
+    allowed = sum(_allowed_bytes(model) * most_replicas(model) for model in models if not _needs_device(model))
+    if allowed > memory_limit():
+        logger.warning(
+            "KV caches may come to %s MiB, with as many replicas as there may be, and there are %s MiB of memory; "
+            "lower kv_cache_mib, memory_share or max_replicas in the models file",
+            f"{allowed >> 20:,}",
+            f"{memory_limit() >> 20:,}",
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from service.models_file import Autoscaling, ModelSettings, read_models
+from service.serve_config import replicas_per_node
 from service.settings import BUNDLED_MODELS
 from service.settings_errors import SettingsError
 
@@ -114,12 +115,49 @@ def test_what_ray_or_the_system_would_refuse_late_is_refused(tmp_path: Path, ent
         read_models(tmp_path / "models.yaml")
 
 
-def test_replicas_share_the_memory_alike_unless_told(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").write_text(
-        "models:\n  - {package: one, autoscaling: {max_replicas: 3}}\n  - {package: two, memory_share: 0.5}\n"
-    )
+@pytest.mark.parametrize(
+    ("entries", "shares"),
+    [
+        (["", ""], [1 / 2, 1 / 2]),
+        (["", "autoscaling: {max_replicas: 3}"], [1 / 4, 1 / 4]),
+        (["autoscaling: {max_replicas: 3}", "memory_share: 0.4", ""], [0.6 / 4, 0.4, 0.6 / 4]),
+        (["autoscaling: {min_replicas: 2}, memory_share: 0.4", ""], [0.4, 0.2]),
+        (["memory_share: 0.9", "memory_share: 0.1", ""], [0.9, 0.1, 0]),
+        (["memory_share: 0.1"] * 10, [0.1] * 10),
+        (["memory_share: 0", "memory_share: 0.3"], [0, 0.3]),
+    ],
+)
+def test_replicas_share_alike_what_the_shares_that_are_set_leave(
+    tmp_path: Path, entries: list[str], shares: list[float]
+) -> None:
+    assert [model.memory_share for model in read_models(shared(tmp_path, entries))] == pytest.approx(shares)
 
-    assert [model.memory_share for model in read_models(tmp_path / "models.yaml")] == [0.25, 0.5]
+
+@pytest.mark.parametrize(
+    ("entries", "sum_of_shares"),
+    [
+        (["memory_share: 0.9", "memory_share: 0.5", ""], "1.4"),
+        (["memory_share: 0.4, autoscaling: {min_replicas: 3}"], "1.2"),
+    ],
+)
+def test_shares_of_more_than_all_memory_are_refused(tmp_path: Path, entries: list[str], sum_of_shares: str) -> None:
+    path = shared(tmp_path, entries)
+
+    with pytest.raises(SettingsError, match=f"memory_share: .* come to {sum_of_shares}; the limit is 1"):
+        read_models(path)
+
+
+def test_on_a_cluster_a_share_counts_once_a_pod(tmp_path: Path) -> None:
+    path = shared(tmp_path, ["memory_share: 0.4, autoscaling: {min_replicas: 3}", ""])
+
+    assert [model.memory_share for model in read_models(path, replicas_per_node)] == [0.4, 0.6]
+
+
+def shared(tmp_path: Path, entries: list[str]) -> Path:
+    """Return a models file of packages with some fields each."""
+    path = tmp_path / "models.yaml"
+    path.write_text("models:\n" + "".join(f"  - {{package: x, {fields}}}\n" for fields in entries))
+    return path
 
 
 WINDOW = {"begin": "08:00", "end": "20:00", "min_replicas": 2}

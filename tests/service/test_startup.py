@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from model.package import PackageError
-from service.models_file import ModelSettings
+from service.models_file import Autoscaling, ModelSettings
 from service.ports import Ports
 from service.replica_groups import ReplicaGroup
 from service.settings import Settings
@@ -49,8 +49,21 @@ def test_a_cache_too_small_for_one_sequence_is_refused_before_ray_starts(
     monkeypatch.setattr("service.tasks.kv_budget.memory_limit", lambda: 2**15)
     for name in ("stories", "translate"):
         models = [ModelSettings(package=sentiment.folder), ModelSettings(package=make_package(name).folder)]
-        with pytest.raises(PackageError, match=f"{name}.* raise kv_cache_mib in the models file"):
+        with pytest.raises(PackageError, match=f"{name}.* raise kv_cache_mib or memory_share in the models file"):
             check_start(Settings(), models)
+
+
+def test_caches_that_could_take_more_than_all_memory_are_told_of(
+    make_package: MakePackage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("service.tasks.kv_budget.memory_limit", lambda: 2**30)
+    large = ModelSettings(package=make_package("stories").folder, kv_cache_mib=400)
+    rest = ModelSettings(package=make_package("translate").folder)  # half of the memory
+
+    check_start(Settings(), [large, rest])
+    assert not caplog.text
+    check_start(Settings(), [large.model_copy(update={"autoscaling": Autoscaling(max_replicas=2)}), rest])
+    assert "KV caches may come to 1,312 MiB" in caplog.text and "there are 1,024 MiB" in caplog.text
 
 
 def test_an_endpoint_for_spans_is_refused_without_the_packages_to_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:

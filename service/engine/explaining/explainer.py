@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from service.engine.explaining.graph import ExplainedGraph, Look, Seen
 from service.engine.explaining.lens import CHOSEN, COUNT, Answers
 from service.engine.inputs import TextInput, collate
 from service.engine.teams import files_of
+
+_OPENING = Lock()  # one graph of a process at a time: meanwhile it may take nearly twice what it takes then
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ class Explainer:
             if files_of(self._folder / graph.file) != self._files[name]:  # another package lies there by now
                 raise Replaced
             encoder_layers = int(config["num_encoder_layers"]) if name == "encoder" else 0
-            self._graphs[name] = ExplainedGraph(self._folder / graph.file, graph.outputs, encoder_layers)
+            with _OPENING:
+                self._graphs[name] = ExplainedGraph(self._folder / graph.file, graph.outputs, encoder_layers)
         return self._graphs[name]
 
 

@@ -1,13 +1,14 @@
 """One of a package's graphs, with its attention and hidden states as outputs: what `/explain` runs.
 
-It is made from the graph that is served when it is first asked for, by bytes behind the file, and shares nothing with
-the sessions that serve. So it needs no other file in the package, and whoever never explains pays nothing.
+It is made from the graph that is served when it is first asked for, by bytes behind it, and shares nothing with the
+sessions that serve. So it needs no other file in the package, and whoever never explains pays nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from service.engine.arrays import Array
 from service.engine.explaining.anatomy import Kind, Stack, anatomy
 from service.engine.explaining.lens import Answers, add_lens, answers
-from service.engine.explaining.onnx_graph import Addition, OnnxGraph
+from service.engine.explaining.onnx_graph import Addition, OnnxGraph, beside_weights
 from service.engine.explaining.weights import attention_weights
 from service.engine.session import Session, SessionOptions
 
@@ -47,7 +48,8 @@ class ExplainedGraph:
     """A graph that shows what happens in it, in a session of its own."""
 
     def __init__(self, path: Path, outputs: list[str], num_encoder_layers: int) -> None:
-        model = path.read_bytes()
+        path = path.resolve()  # beside which ONNX Runtime looks for weights
+        model = _mapped(path)
         graph = OnnxGraph.of(model)
         self._anatomy = anatomy(graph, num_encoder_layers)
         self._outputs = outputs
@@ -62,7 +64,7 @@ class ExplainedGraph:
         self._answers: list[str] = []
         if "logits" in outputs and self._decodes(outputs):
             self._answers = add_lens(addition, graph, self._anatomy.stacks[-1])
-        self._session = Session(path, OWN_THREAD, model + addition.written())
+        self._session = Session(path, OWN_THREAD, beside_weights(model, path.name) + addition.written())
 
     @staticmethod
     def _decodes(outputs: list[str]) -> bool:
@@ -88,6 +90,12 @@ class ExplainedGraph:
             answers(outputs, depths) if self._answers else None,
             {name: outputs[name] for name in self._outputs},
         )
+
+
+def _mapped(path: Path) -> memoryview:
+    """Return a file's bytes, which take no memory of the process's own, as long as anybody has them."""
+    with path.open("rb") as file:
+        return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
 
 
 def _states(stack: Stack, values: Mapping[str, Array]) -> Array:

@@ -1,4 +1,4 @@
-"""An ONNX graph as its file has it: its nodes and the names of its weights; and what is put behind the file.
+"""An ONNX graph as its file has it: its nodes and the names of its weights; and what is put behind the graph.
 
 The numbers are those of the fields in ONNX's schema (`onnx.proto`).
 """
@@ -9,15 +9,25 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from service.engine.explaining.protobuf import Value, bytes_field, fields, number_field, signed
+from service.engine.explaining.protobuf import (
+    Value,
+    bytes_field,
+    fields,
+    number_field,
+    placed_fields,
+    same_field,
+    signed,
+)
 
 MODEL_GRAPH = 7
 GRAPH_NODE, GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 1, 5, 11, 12
 NODE_INPUT, NODE_OUTPUT, NODE_NAME, NODE_OPERATOR, NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 ATTRIBUTE_NAME, ATTRIBUTE_FLOAT, ATTRIBUTE_INTEGER, ATTRIBUTE_TYPE, INTEGER = 1, 2, 3, 20, 2
 TENSOR_DIMENSION, TENSOR_TYPE, TENSOR_NAME, TENSOR_DATA = 1, 2, 8, 9
+TENSOR_BESIDE, TENSOR_LOCATION, BESIDE, KEY, SAID = 13, 14, 1, 1, 2  # of a weight that is not in the graph
 VALUE_NAME, VALUE_TYPE, TYPE_TENSOR, ELEMENT_TYPE, SHAPE, SHAPE_DIMENSION = 1, 2, 1, 1, 2, 1
 FLOAT32, INT32, INT64 = 1, 6, 7  # ONNX's numbers of the types
+SMALL = 4096  # bytes of a weight that stays in the graph
 
 
 @dataclass(frozen=True)
@@ -53,9 +63,9 @@ class OnnxGraph:
     weights: frozenset[str]
 
     @classmethod
-    def of(cls, model: bytes) -> OnnxGraph:
+    def of(cls, model: memoryview) -> OnnxGraph:
         """Read a model's file; its weights are passed over."""
-        graph = next(_view(value) for number, value in fields(memoryview(model)) if number == MODEL_GRAPH)
+        graph = next(_view(value) for number, value in fields(model) if number == MODEL_GRAPH)
         nodes, weights = [], set()
         for number, value in fields(graph):
             if number == GRAPH_NODE:
@@ -104,8 +114,40 @@ def _view(value: Value) -> memoryview:
     return value
 
 
+def beside_weights(model: memoryview, file: str) -> bytes:
+    """Write a model whose large weights stay in its file, of this name, from which ONNX Runtime maps them."""
+    return b"".join(
+        bytes_field(number, _beside_weights(_view(value), place, file))
+        if number == MODEL_GRAPH
+        else same_field(number, value)
+        for number, place, value in placed_fields(model)
+    )
+
+
+def _beside_weights(graph: memoryview, start: int, file: str) -> bytes:
+    """Write a graph that begins at `start` of its file."""
+    return b"".join(
+        bytes_field(number, _left_in(file, _view(value), start + place))
+        if number == GRAPH_INITIALIZER
+        else same_field(number, value)
+        for number, place, value in placed_fields(graph)
+    )
+
+
+def _left_in(file: str, tensor: memoryview, start: int) -> bytes:
+    """Write a weight by where in the file it is; a small one, or one that is in another file, as it is."""
+    for number, place, value in placed_fields(tensor):
+        if number == TENSOR_DATA and len(data := _view(value)) >= SMALL:
+            said = {"location": file, "offset": f"{start + place}", "length": f"{len(data)}"}
+            rest = [same_field(each, of) for each, of in fields(tensor) if each != TENSOR_DATA]
+            entries = (bytes_field(KEY, key) + bytes_field(SAID, word) for key, word in said.items())
+            rest += [bytes_field(TENSOR_BESIDE, entry) for entry in entries]
+            return b"".join([*rest, number_field(TENSOR_LOCATION, BESIDE)])
+    return bytes(tensor)
+
+
 class Addition:
-    """Nodes, constants, inputs and outputs to be put behind a model's file."""
+    """Nodes, constants, inputs and outputs to be put behind a model."""
 
     def __init__(self) -> None:
         self._fields: list[bytes] = []

@@ -17,18 +17,24 @@ Value = int | memoryview
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
     """Yield the number and value of each field, in order: whole numbers as they are, and all else as bytes."""
+    return ((number, value) for number, _, value in placed_fields(message))
+
+
+def placed_fields(message: memoryview) -> Iterator[tuple[int, int, Value]]:
+    """Yield the same, with where in the message each value begins."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
         kind = key & 7
         if kind == VARINT:
-            value, place = _varint(message, place)
-            yield key >> 3, value
+            start = place
+            value, place = _varint(message, start)
+            yield key >> 3, start, value
             continue
         length = FIXED.get(kind)
         if length is None:
             length, place = _varint(message, place)
-        yield key >> 3, message[place : place + length]
+        yield key >> 3, place, message[place : place + length]
         place += length
 
 
@@ -63,6 +69,11 @@ def varint(value: int) -> bytes:
 def number_field(number: int, value: int) -> bytes:
     """Write a field with a whole number."""
     return varint(number << 3 | VARINT) + varint(value % 2**64)
+
+
+def same_field(number: int, value: Value) -> bytes:
+    """Write a field that was read, which is none of the kinds with a fixed size."""
+    return number_field(number, value) if isinstance(value, int) else bytes_field(number, bytes(value))
 
 
 def bytes_field(number: int, value: bytes | str) -> bytes:

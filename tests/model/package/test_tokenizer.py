@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import random
 from itertools import groupby
 
+import psutil
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import ByteLevel
@@ -9,6 +11,7 @@ from tokenizers.processors import ByteLevel
 from model.package import Detokenizer, PackageTokenizer, PairText
 from model.package.manifest import TOKENIZER_FILE
 from model.package.part import Side
+from model.package.tokenizer import WORDS_KEPT
 from model.training.tokenizers import train_wordpiece
 from tests.conftest import TinyPackage
 
@@ -91,6 +94,19 @@ def test_a_part_of_a_character_has_its_bytes_where_they_are_known(
 
     assert tokenizer.bytes_of_part(1) == part
     assert tokenizer.bytes_of_part(0) is None and tokenizer.bytes_of_part(2) is None
+
+
+@pytest.mark.parametrize("model", [models.BPE({"a": 0, "b": 1}, []), models.Unigram([("a", -1.0), ("b", -1.0)], 0)])
+def test_words_that_never_come_again_do_not_fill_the_memory(model: models.Model) -> None:
+    tokenizer, draw, process = PackageTokenizer(Tokenizer(model)), random.Random(0), psutil.Process()
+
+    def read(words: int) -> int:
+        for _ in range(words):
+            tokenizer.encode(f"{draw.getrandbits(250):0250b}".translate({48: "a", 49: "b"}))
+        return process.memory_info().rss
+
+    before = read(WORDS_KEPT)
+    assert read(2 * WORDS_KEPT) - before < 2**22  # of some 16 MB that they would take
 
 
 @pytest.mark.parametrize("times", [1, 9, 22])

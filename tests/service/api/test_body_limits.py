@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
@@ -11,7 +13,7 @@ from unittest.mock import AsyncMock
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.bodies import BODIES_UNDER_WAY, LARGE_BODIES, LARGE_BODY, BodyLimits, LimitBody
+from service.api.bodies import BODIES_UNDER_WAY, LARGE, PART_OF_MEMORY, PLAIN, BodyLimits, LimitBody, memory_of
 from service.api.observing import Observed
 from service.errors import ServerOverloaded
 from service.tasks.task import ANONYMOUS
@@ -54,51 +56,131 @@ async def test_bodies_that_are_sent_slowly_do_not_fill_the_memory() -> None:
     assert bodies.under_way == 0
 
 
-async def test_large_bodies_count_until_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    asks: ContextVar[str] = ContextVar("asks")
-    monkeypatch.setattr("service.api.bodies.observed", lambda: Observed(client=asks.get()))
-    limits, answering, stays_open = BodyLimits(LARGE_BODY + 1, timeout_s=9), 0, asyncio.Event()
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 50_000,
+        "é" * 50_000,
+        "x" * 50_000 + "中",
+        "x" * 50_000 + "\U0001f600",
+        [[]] * 5_000,
+        [{"a": each} for each in range(5_000)],
+        [{f"a{each}": 1} for each in range(5_000)],
+        [str(each) for each in range(5_000)],
+        list(range(5_000)),
+        {str(each): each / 7 for each in range(5_000)},
+        [{"role": "user", "content": f"said {each}"} for each in range(5_000)],
+    ],
+    ids=lambda value: str(value)[-9:],
+)
+@pytest.mark.parametrize("is_escaped", [True, False])
+def test_a_body_counts_as_what_it_takes_in_memory(value: object, is_escaped: bool) -> None:
+    body = json.dumps(value, ensure_ascii=is_escaped, separators=(",", ":")).encode()
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal answering
-        answering += 1
-        await stays_open.wait()
+    tracemalloc.start()
+    parsed = json.loads(body)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
 
-    async def ask(client: str, size: int) -> list[Message]:
+    assert parsed == value
+    assert len(body) + taken <= memory_of(body) + 5_000  # which the interpreter keeps for the next one
+
+
+class Asking:
+    """Requests of several clients to an application that answers when it is told to, and readers who wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int, answer: bytes = b"") -> None:
+        self._client: ContextVar[str] = ContextVar("client")
+        monkeypatch.setattr("service.api.bodies.observed", lambda: Observed(client=self._client.get()))
+        self.limits = BodyLimits(2**21, timeout_s=9, memory=room * PART_OF_MEMORY)
+        self.answers, self.reads, self._answer = asyncio.Event(), asyncio.Event(), answer
+        self._limit_body = LimitBody(self._app, self.limits)
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await self.answers.wait()
+        await send({"type": "http.response.body", "body": self._answer})
+
+    def ask(self, client: str, body: bytes, method: str = "POST") -> asyncio.Task[bytes]:
+        self._client.set(client)
+        return asyncio.create_task(self._ask(body, method))
+
+    async def _ask(self, body: bytes, method: str) -> bytes:
         sent: list[Message] = []
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b" " * size, "more_body": False}
 
         async def send(message: Message) -> None:
             sent.append(message)
+            if len(message.get("body", b"")) > LARGE:
+                await self.reads.wait()
 
-        asks.set(client)
-        await LimitBody(app, limits)({"type": "http", "headers": []}, receive, send)
-        return sent
+        receive = AsyncMock(return_value={"type": "http.request", "body": body})
+        await self._limit_body({"type": "http", "method": method, "headers": []}, receive, send)
+        status: int = sent[0].get("status", 200)
+        return b"%d %b" % (status, sent[-1]["body"])
 
-    half = LARGE_BODIES // 2
-    asking = [asyncio.create_task(ask("a", LARGE_BODY + 1)) for _ in range(half)]
-    small = asyncio.create_task(ask("a", LARGE_BODY))
-    await asyncio.sleep(0.1)
-    asking += [asyncio.create_task(ask("b", LARGE_BODY + 1)) for _ in range(half)]
-    refused = [await asyncio.create_task(ask("a", LARGE_BODY + 1))]
-    await asyncio.sleep(0.1)
-    refused.append(await asyncio.create_task(ask("c", LARGE_BODY + 1)))
-    assert answering == LARGE_BODIES + 1
-    for start, body in refused:
-        assert start["status"] == 429 and b"too many large bodies" in body["body"]
 
-    stays_open.set()
-    await asyncio.gather(*asking, small)
-    assert not limits.large
+async def test_large_bodies_hold_no_more_memory_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b" " * LARGE
+    asking = Asking(monkeypatch, room=4 * PLAIN * len(body))
 
-    stays_open.clear()  # where nobody has a key there is nobody to keep room for
-    asking = [asyncio.create_task(ask(ANONYMOUS, LARGE_BODY + 1)) for _ in range(LARGE_BODIES)]
-    await asyncio.sleep(0.1)
-    stays_open.set()
-    answers = await asyncio.gather(*asking)
-    assert not any(answers)
+    first = [asking.ask("a", body) for _ in range(3)]
+    small = asking.ask("a", b" " * (LARGE // PLAIN))
+    second = [asking.ask("b", body) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    asking.answers.set()
+
+    answers = [(await each)[:3] for each in (*first, *second)]
+    assert answers == [b"200", b"200", b"429", b"200", b"200", b"429"]  # a key may have half
+    assert (await small).startswith(b"200")
+    assert not asking.limits.bodies.by_client
+
+
+async def test_without_keys_there_is_nobody_to_keep_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b" " * LARGE
+    asking = Asking(monkeypatch, room=4 * PLAIN * len(body))
+
+    asked = [asking.ask(ANONYMOUS, body) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    asking.answers.set()
+
+    answers = [await each for each in asked]
+    assert [answer[:3] for answer in answers] == [b"200"] * 4 + [b"429"]
+    assert b"too many large bodies" in answers[-1]
+
+
+async def test_a_body_that_comes_alone_has_room_in_the_smallest_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking(monkeypatch, room=1)
+    asking.answers.set()
+
+    assert await asking.ask("a", b" " * 2**21) == b"200 "
+
+
+async def test_a_small_container_has_room_for_less(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.settings.memory_limit", lambda: PART_OF_MEMORY * 2 * LARGE)
+    body = {"model": "stories", "prompt": "Once", "max_tokens": 1, "user": "x" * LARGE}
+
+    async with open_client("stories") as client:
+        answers = await asyncio.gather(*(client.post("/v1/completions", json=body) for _ in range(4)))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 429, 429, 429]
+
+
+async def test_nothing_more_is_computed_for_who_reads_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = b" " * (LARGE + 1)
+    asking = Asking(monkeypatch, room=4 * len(answer), answer=answer)
+    asking.answers.set()
+
+    unread = [asking.ask("a", b"{}") for _ in range(2)]
+    await asyncio.sleep(0.01)
+    refused = await asking.ask("a", b"{}")
+    other = asking.ask("b", b"{}")
+    probe = asking.ask("a", b"", "GET")
+    await asyncio.sleep(0.01)
+    asking.reads.set()
+
+    assert refused.startswith(b"429") and b"too many answers wait" in refused
+    assert await asyncio.gather(*unread, other, probe) == [b"200 " + answer] * 4
+    assert not asking.limits.answers.by_client
 
 
 @pytest.mark.parametrize(("announced", "status"), [("²", 400), ("-1", 400), ("9" * 5000, 413), ("9" * 20, 413)])
@@ -117,4 +199,5 @@ async def test_a_client_that_leaves_before_its_request_is_whole_gets_no_answer()
     async def unexpected(*_: object) -> None:
         raise AssertionError("nobody is there")
 
-    await LimitBody(unexpected, BodyLimits(100, timeout_s=1))({"type": "http", "headers": []}, left, unexpected)
+    scope = {"type": "http", "method": "POST", "headers": []}
+    await LimitBody(unexpected, BodyLimits(100, timeout_s=1))(scope, left, unexpected)

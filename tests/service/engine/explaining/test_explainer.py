@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import external_data_helper, numpy_helper
 
 from model.architectures import DecoderLM, EncoderDecoder, Transformer
 from model.export.precisions import cache_shape, write_graphs
@@ -18,9 +22,10 @@ from model.package import GraphEntry, Manifest, SpecialIds
 from model.package.manifest import Precision
 from service.engine.arrays import Array
 from service.engine.explaining.explainer import Explainer, Insight
-from service.engine.explaining.graph import Look
+from service.engine.explaining.graph import Look, Seen
+from service.engine.explaining.onnx_graph import beside_weights
 from service.engine.inputs import TextInput
-from tests.conftest import MakePackage, random_model
+from tests.conftest import MakePackage, TinyPackage, random_model
 from tests.model.export.test_families import FAMILIES
 
 SOURCE = [5, 9, 13, 17, 21, 25, 29]
@@ -121,3 +126,40 @@ def prepared(
     parts: dict[str, Any] = {"graphs": graphs, "cache": cache_shape(model, precision), "config": model.config.to_dict()}
     manifest = Manifest.model_construct(**{**parts, "special_ids": SpecialIds(pad=0)})
     return folder, model, manifest
+
+
+def test_large_weights_stay_in_the_file(stories: TinyPackage) -> None:
+    path = stories.folder / "decoder.onnx"
+    content = path.read_bytes()
+
+    written = beside_weights(memoryview(content), path.name)
+
+    expected, found = onnx.load_from_string(content), onnx.load_from_string(written)
+    weights = {each.name: numpy_helper.to_array(each) for each in expected.graph.initializer}
+    assert len(written) < len(content) - sum(each.nbytes for each in weights.values()) / 2
+    external_data_helper.load_external_data_for_model(found, str(path.parent))
+    for each in found.graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(each), weights.pop(each.name))
+    assert not weights
+    assert list(found.graph.node) == list(expected.graph.node)
+    assert found.opset_import == expected.opset_import
+
+
+def test_a_process_opens_one_graph_at_a_time(sentiment: TinyPackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    being_opened: list[int] = []
+
+    class SlowToOpen:
+        def __init__(self, *_: object) -> None:
+            being_opened.append(1 + sum(being_opened))
+            time.sleep(0.005)
+            being_opened.append(-being_opened[-1])
+
+        def run(self, *_: object) -> Seen:
+            return Seen({}, {}, None, {})
+
+    monkeypatch.setattr("service.engine.explaining.explainer.ExplainedGraph", SlowToOpen)
+    explainers = [Explainer(sentiment.folder, sentiment.manifest) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda each: each.read(TextInput(SOURCE, [0] * len(SOURCE)), EVERYWHERE), explainers))
+
+    assert being_opened == [1, -1] * 4
