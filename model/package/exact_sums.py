@@ -38,26 +38,41 @@ def ask_for_exact_sums(options: Settings, graph: Path | bytes) -> bytes | None:
 def _with_own_matrices(graph: Path | bytes) -> bytes | None:
     """Return a graph in which each product has its 8-bit matrix to itself; None if this is such a graph.
 
-    Asked for exact sums, ONNX Runtime replaces the matrices, and fails at one that several products take, as the
-    layers of an ALBERT do. Weights that lie beside the graph stay there. Raises `PackageError` where it would become
-    larger than a graph can be.
+    Asked for exact sums, ONNX Runtime replaces the matrices, and fails at one that several products take: as the
+    layers of an ALBERT do, or turned, as `/explain` asks each layer of a decoder for its answer. Weights that lie
+    beside the graph stay there. Raises `PackageError` where it would become larger than a graph can be.
     """
     model = onnx.load_from_string(graph) if isinstance(graph, bytes) else onnx.load(graph, load_external_data=False)
     matrices = {each.name: each for each in model.graph.initializer if each.data_type == onnx.TensorProto.INT8}
+    turned = {
+        node.output[0]: node for node in model.graph.node if node.op_type == "Transpose" and node.input[0] in matrices
+    }
     taken: set[str] = set()
     copies: list[onnx.TensorProto] = []
+    turns: list[onnx.NodeProto] = []
     for node in model.graph.node:
         name = node.input[1] if node.op_type == "MatMulIntegerToFloat" else ""
-        if name in taken:
-            copy = onnx.TensorProto()
+        if name not in taken:
+            taken |= {name} & (matrices.keys() | turned.keys())
+            continue
+        own = node.input[1] = f"{name}_of_{node.output[0]}"
+        copy = onnx.TensorProto()
+        if name in turned:
+            turn = onnx.NodeProto()
+            turn.CopyFrom(turned[name])
+            copy.CopyFrom(matrices[turn.input[0]])
+            turn.output[0], turn.input[0] = own, f"{own}_turned"
+            copy.name = turn.input[0]
+            turns.append(turn)
+        else:
             copy.CopyFrom(matrices[name])
-            copy.name = node.input[1] = f"{name}_of_{node.output[0]}"
-            copies.append(copy)
-        elif name in matrices:
-            taken.add(name)
+            copy.name = own
+        copies.append(copy)
     if not copies:
         return None
     model.graph.initializer.extend(copies)
+    for turn in turns:
+        model.graph.node.insert(0, turn)
     if model.ByteSize() > LARGEST:
         where = "a graph" if isinstance(graph, bytes) else str(graph)
         raise PackageError(

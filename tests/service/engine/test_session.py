@@ -50,10 +50,11 @@ def test_who_asks_for_exact_sums_where_they_are_exact_is_answered_the_same(
         np.testing.assert_array_equal(answers[0], answers[1])
 
 
+@pytest.mark.parametrize("transposed", [False, True], ids=["", "transposed"])
 def test_who_asks_for_exact_sums_may_have_products_that_share_a_matrix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transposed: bool
 ) -> None:
-    path = product(tmp_path / "product.onnx", 70, 33, by_rows=False, bias=False)
+    path = product(tmp_path / "product.onnx", 70, 33, by_rows=False, bias=False, transposed=transposed)
     model = onnx.load(path)
     (node,) = (node for node in model.graph.node if node.op_type == "MatMulIntegerToFloat")
     again = model.graph.node.add()
