@@ -23,6 +23,8 @@ NAME_WORDS, PARTICLE = 4, 3  # words of a name at most, and letters of one of th
 ENOUGH = 25  # letters from which on languages that are likely together are believed: "mozzarella" is in any of many
 SURE = 0.9  # a score by which a text is taken to be in a language, whatever was asked
 CODES_OF_CHINESE = {"Hans": "gb2312", "Hant": "big5"}
+# How decompositions of letters begin that are forms of others: of one width or another, say.
+_FORMS = ("<wide>", "<narrow>", "<font>", "<initial>", "<medial>", "<final>", "<isolated>")
 # What letters' names begin with in Unicode, by the script that a language is written in; of others it is not known.
 SCRIPTS = {
     "Arab": ("ARABIC",),
@@ -148,12 +150,17 @@ async def prepare() -> None:
 def _in_common_letters(text: str) -> str:
     """Return a text with letters of full or half width, or in mathematical bold, as texts commonly have them.
 
-    Marks stay as they are, for Chinese is told by its own.
+    Marks stay as they are, for Chinese is told by its own, and so do letters that are compatible with rarer ones, such
+    as those of Korean which stand alone.
     """
     if unicodedata.is_normalized("NFKC", text):
         return text
-    letters = (unicodedata.normalize("NFKC", each) if each.isalpha() else each for each in text)
+    letters = (unicodedata.normalize("NFKC", each) if _is_a_form(each) else each for each in text)
     return unicodedata.normalize("NFC", "".join(letters))[:READ]
+
+
+def _is_a_form(letter: str) -> bool:
+    return letter.isalpha() and unicodedata.decomposition(letter).startswith(_FORMS)
 
 
 def _tells(character: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.resources import files
+from mimetypes import guess_type
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from service.api.error_forms import SHARED, ErrorForm, error_form
 from service.errors import ServiceError
@@ -34,7 +35,9 @@ def add_documents(app: FastAPI) -> None:
     """
 
     async def file(request: Request) -> Response:
-        return FileResponse(str(files("fastapi_swagger.resources") / request.url.path.rpartition("/")[2]))
+        name = request.url.path.rpartition("/")[2]
+        content = (files("fastapi_swagger.resources") / name).read_bytes()
+        return Response(content, media_type=guess_type(name)[0])
 
     for path in (SCRIPT, STYLE, ICON):
         app.router.add_route(path, file)

@@ -19,7 +19,11 @@ from service.tasks.texts import CHARACTERS_PER_INPUT, PIECE
 
 # Where tokenizers part words, too, so that a text has the same tokens in pieces as it has whole: single spaces, or else
 # (where SentencePiece's may add a token) other white space, or behind a mark of scripts without spaces.
-_GAPS = (re.compile(r"(?<=\S) (?=\S)"), re.compile(r"(?<=\S)\s(?=\S)"), re.compile(r"(?<=[。！？、，；：])(?=\S)"))
+_GAPS = (
+    re.compile(r"(?<=\S) (?=\S)"),
+    re.compile(r"(?<=\S)\s(?=\S)"),
+    re.compile(r"(?<=[。！？、，；：」』》）”’])(?=[^\s」』》）”’])"),
+)
 _WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 
 
@@ -130,7 +134,9 @@ def _encode(tokenizer: PackageTokenizer, texts: list[str], part: int, start: int
     # What stands between two spaces is no word in some scripts.
     is_apart = np.array([_WITHOUT_SPACES.search(texts[part], *span) is not None for span in offsets[first:stop]], bool)
     is_new = np.ones(len(words), bool)
-    is_new[1:] = (words[1:] != words[:-1]) | (words[1:] < 0) | is_apart[1:] | is_apart[:-1]
+    # But tokens that are bytes of one character are no words, nor is one that begins within another.
+    is_behind = offsets[first + 1 : stop, 0] >= offsets[first : max(first, stop - 1), 1]
+    is_new[1:] = (words[1:] != words[:-1]) | (words[1:] < 0) | ((is_apart[1:] | is_apart[:-1]) & is_behind)
     return LongText(
         before=TextInput(found.ids[:first], found.segment_ids[:first]),
         after=TextInput(found.ids[stop:], found.segment_ids[stop:]),

@@ -56,7 +56,9 @@ _INK = re.compile(r"\S")
 # Full stops and the like of scripts that need no white space behind them; in numbers ． may be a decimal point.
 _STOPS = "。！？｡．؟۔।॥።፧։။។៕།༎"
 _CLOSING = r"[\"'”’»)」』》）]*+"
-_BEHIND_STOP = rf"(?![{_STOPS}])(?!(?<=．)\d){_CLOSING}(?P<no_gap>\s*+)(?=\S)"
+# Not behind the first of Tibetan's two strokes, nor within Khmer's "and so on".
+_GOES_ON = rf"[{_STOPS}]|\s*+(?:[།༎]|(?:ល|បេ)។)"
+_BEHIND_STOP = rf"(?!{_GOES_ON})(?!(?<=．)\d){_CLOSING}(?P<no_gap>\s*+)(?=\S)"
 _STOP = re.compile(rf"[{_STOPS}]{_BEHIND_STOP}")
 
 

@@ -22,6 +22,7 @@ NYNORSK = "Eg heiter Kari og kjem frå Noreg, der det er veldig kaldt om vintere
         (["en", "de"], "Ｗｈｅｒｅ ｉｓ ｔｈｅ ｓｔａｔｉｏｎ？", "en"),
         (["ja", "en"], "ｶﾞｯｺｳﾆ ｲｷﾏｼﾀ", "ja"),
         (["zh", "en"], "你好吗？", "zh"),  # by its question mark
+        (["sv", "en"], "대박 ㅋㅋㅋㅋㅋㅋㅋㅋㅋ", "ko"),  # by letters that stand alone
     ],
 )
 def test_a_text_is_in_a_language_by_whichever_name_the_model_knows_it(names: list[str], text: str, found: str) -> None:

@@ -161,9 +161,10 @@ async def test_a_text_without_white_space_comes_in_pieces_too(pool: Pool, monkey
 async def test_a_text_without_spaces_is_cut_behind_its_marks_and_no_space_is_put_before_a_piece(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, prepend: str
 ) -> None:
-    text = "李明去了北京，然后回到上海。" * 20
+    text = "李明说「去了北京，然后回到上海。」" * 20
     letters = [(letter, -3.0) for letter in sorted(set(text))]
-    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), *letters, ("北京", -2.0)], 0, False))
+    pieces_of = [("北京", -2.0), ("。」", -2.0)]
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), *letters, *pieces_of], 0, False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
     whole = await encoded(pool, PackageTokenizer(tokenizer), text)
     monkeypatch.setattr(long_texts, "PIECE", 64)
@@ -186,6 +187,15 @@ async def test_between_two_spaces_each_token_is_a_word_in_scripts_that_have_none
     text = await encoded(pool, PackageTokenizer(tokenizer), "iPhone手机好 on")
 
     assert text.words.tolist() == [*[0] * 7, 1, 2, *[3] * 3]
+
+
+async def test_the_bytes_of_a_character_are_one_word_in_scripts_without_spaces(pool: Pool) -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: place for place, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    text = await encoded(pool, PackageTokenizer(tokenizer), "王明 on")
+
+    assert text.words.tolist() == [0, 0, 0, 1, 1, 1, *[2] * 3]
 
 
 async def test_a_space_that_is_put_before_a_text_is_one_of_its_tokens(pool: Pool) -> None:
