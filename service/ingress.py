@@ -316,7 +316,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where HAProxy finds them")
     try:
         settings = Settings.read()
-        models = settings.models()
+        models = settings.models(lambda _: 1)  # whose shares of the memory are nothing to HAProxy
         manifests, aliases = [model.manifest() for model in models], names_by_alias(models)
     except (SettingsError, PackageError) as error:
         sys.exit(f"trifold: {error}")

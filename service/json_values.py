@@ -24,7 +24,7 @@ def check_values(body: bytes, name: str = "the body") -> None:
     if not encoding.startswith("utf-8") and _is_in(encoding, body):
         # A parser of JSON would read what was not counted here.
         raise NotJson(f"{name} is in {encoding}; send JSON in UTF-8")
-    if not BEGINNINGS.intersection(body[:SPACES].lstrip(SPACE)[:1] or b"["):
+    if not may_be_json(body):
         return  # a picture, or a form
     values, openers = body.count(b","), body.count(b"[") + body.count(b"{")
     if values < MAX_VALUES and openers <= MAX_DEPTH:
@@ -37,6 +37,11 @@ def check_values(body: bytes, name: str = "the body") -> None:
         raise _too_many_values(name)
     if _depth(outside) > MAX_DEPTH:
         raise TooLarge(f"{name} has more than {MAX_DEPTH} lists and objects in one another", "body")
+
+
+def may_be_json(body: bytes) -> bool:
+    """Tell whether a body begins as JSON does."""
+    return bool(BEGINNINGS.intersection(body[:SPACES].lstrip(SPACE)[:1] or b"["))
 
 
 def _is_in(encoding: str, body: bytes) -> bool:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.api.middleware import error_response
 from service.api.observing import observed
 from service.errors import Compressed, RequestTimeout, ServerOverloaded, ServiceError, TooLarge
-from service.json_values import check_values
+from service.json_values import MAX_VALUES, check_values, may_be_json
 from service.tasks.task import ANONYMOUS
 from service.turns import Turn
 
@@ -133,7 +133,9 @@ def memory_of(body: bytes) -> int:
     """
     # In turn, as NumPy takes longer over a short body than all the rest.
     is_wide = b"\\u" in body or not (body.isascii() or np.frombuffer(body, np.uint8).max() < AFTER_LATIN_1)
-    values = body.count(b",") + body.count(b"[") + body.count(b"{")
+    # Outside of strings there are no more of either, or the body would have been refused.
+    parts = (body.count(b","), body.count(b"[") + body.count(b"{")) if may_be_json(body) else ()
+    values = sum(min(count, MAX_VALUES) for count in parts)
     return (WIDE if is_wide else PLAIN) * len(body) + VALUE * values
 
 

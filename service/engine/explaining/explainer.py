@@ -122,12 +122,18 @@ class Explainer:
     def _graph(self, name: str) -> ExplainedGraph:
         if name not in self._graphs:
             graph, config = self._manifest.graphs[name], self._manifest.config
-            if files_of(self._folder / graph.file) != self._files[name]:  # another package lies there by now
-                raise Replaced
             encoder_layers = int(config["num_encoder_layers"]) if name == "encoder" else 0
             with _OPENING:
-                self._graphs[name] = ExplainedGraph(self._folder / graph.file, graph.outputs, encoder_layers)
+                self._check_files(name)
+                opened = ExplainedGraph(self._folder / graph.file, graph.outputs, encoder_layers)
+            self._check_files(name)  # which were read in two steps
+            self._graphs[name] = opened
         return self._graphs[name]
+
+    def _check_files(self, name: str) -> None:
+        """Raise `Replaced` if another package lies there by now."""
+        if files_of(self._folder / self._manifest.graphs[name].file) != self._files[name]:
+            raise Replaced
 
 
 def _joined_attention(steps: list[Seen]) -> dict[Kind, Array]:

@@ -201,3 +201,10 @@ async def test_a_client_that_leaves_before_its_request_is_whole_gets_no_answer()
 
     scope = {"type": "http", "method": "POST", "headers": []}
     await LimitBody(unexpected, BodyLimits(100, timeout_s=1))(scope, left, unexpected)
+
+
+def test_what_is_within_texts_or_pictures_are_no_values() -> None:
+    text = json.dumps({"input": "," * 2**21}).encode()
+
+    assert memory_of(text) < 16 * 2**20
+    assert memory_of(b"GIF89a" + b",[" * 2**20) == PLAIN * (6 + 2**21)
