@@ -13,6 +13,7 @@ import pytest
 from model.package import Manifest
 from service.api.app import create_app
 from service.api.calls import Tasks
+from service.ingress import main
 from service.ray_environment import BUFFER_BYTES
 from service.routing import ROUTES, first_fitting
 from service.settings import Settings
@@ -31,6 +32,23 @@ from tests.service.stand_ins import (
     running_ingress,
     write_models_file,
 )
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_rules_are_written_for_models_whose_shares_of_the_memory_are_counted_a_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [
+        {"package": str(ROOT / "model/packages/stories"), "memory_share": 0.7, "autoscaling": {"min_replicas": 2}},
+        {"package": str(ROOT / "model/packages/translate"), "memory_share": 0.25},
+    ]
+    (tmp_path / "models.yaml").write_text(json.dumps({"models": models}))
+    monkeypatch.setenv("TRIFOLD_MODELS_FILE", str(tmp_path / "models.yaml"))
+    monkeypatch.setattr("sys.argv", ["ingress", str(tmp_path / "rules")])
+    main()
+
+    assert "stories" in (tmp_path / "rules" / "models.map").read_text()
 
 
 @needs_haproxy

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -29,23 +31,25 @@ ASKS_FIRST = {
 }
 
 
+@contextmanager
+def readable_ingress(folder: Path, applications: list[str]) -> Iterator[Ingress]:
+    models_file = write_models_file(folder / "models.yaml", MODELS)
+    write(manifests(MODELS), folder / "trifold", body_timeout_s=0.3, allowed_origins=[ORIGIN])
+    with running_ingress(folder, models_file, applications, asleep=[]) as ingress:
+        yield ingress
+
+
 @pytest.fixture(scope="module")
 def ingress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingress]:
     """One that waits 0.3 s for a body, and lets the pages of a site read."""
-    folder = tmp_path_factory.mktemp("pages")
-    models_file = write_models_file(folder / "models.yaml", MODELS)
-    write(manifests(MODELS), folder / "trifold", body_timeout_s=0.3, allowed_origins=[ORIGIN])
-    with running_ingress(folder, models_file, [GATEWAY], asleep=[]) as ingress:
+    with readable_ingress(tmp_path_factory.mktemp("pages"), [GATEWAY]) as ingress:
         yield ingress
 
 
 @pytest.fixture(scope="module")
 def starting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingress]:
     """The same before there is any application."""
-    folder = tmp_path_factory.mktemp("starting")
-    models_file = write_models_file(folder / "models.yaml", MODELS)
-    write(manifests(MODELS), folder / "trifold", body_timeout_s=0.3, allowed_origins=[ORIGIN])
-    with running_ingress(folder, models_file, [], asleep=[]) as ingress:
+    with readable_ingress(tmp_path_factory.mktemp("starting"), []) as ingress:
         yield ingress
 
 
