@@ -38,6 +38,7 @@ from model.training.decisions import (
 from model.training.errors import DataError, RunError
 from model.training.files import noting_files
 from model.training.half import autocast
+from model.training.heap import keeping_freed_memory
 from model.training.interruption import ending_by, noting_interruption
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of
@@ -67,7 +68,7 @@ def train(
     """
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is training there; wait for it, or train into another folder"
-    with alone_in(folder, RunError(busy)):
+    with alone_in(folder, RunError(busy)), keeping_freed_memory():
         if recipe.teach is not None and start_from is None and not Run(folder).checkpoint.exists():
             raise RunError(
                 f"{recipe.name}: give --start-from the folder of a run of {recipe.starts_from}, which teaches it"

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from model.training.heap import keeping_freed_memory
 from model.training.loop import Training
 from model.training.objectives import Batch
 
@@ -42,6 +43,7 @@ class Plan:
         ]
 
 
+@keeping_freed_memory()  # as a run does
 def plan(training: Training) -> Plan:
     """Count the FLOPs of some of a run's batches, and time some steps; the weights change, nothing is saved."""
     batches = _sampled(training)

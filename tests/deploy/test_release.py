@@ -101,7 +101,11 @@ def test_only_a_candidate_is_told_to_be_one(tmp_path: Path, tag: str, is_candida
 def test_what_is_tried_with_the_oldest_packages_is_there() -> None:
     # `make test` tells makes below it its own flags, and they then end by printing the folder.
     tried = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "test-oldest"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--dry-run", "--no-print-directory", "test-oldest"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()[-1]
     paths = re.findall(r"tests/\S+", tried)
 

@@ -1,0 +1,52 @@
+"""Freed memory is kept for the next step."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+
+import pytest
+import torch
+
+from model.training.heap import keeping_freed_memory
+
+pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc's malloc can be told to")
+
+LARGE = 16 * 2**20  # numbers in 64 MiB, which malloc maps anew each time
+PAGES = LARGE * 4 // resource.getpagesize()
+
+
+def faults_of_a_step() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(LARGE).add_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_steps_take_their_memory_from_what_those_before_have_freed() -> None:
+    with keeping_freed_memory():
+        for _ in range(3):
+            last = faults_of_a_step()
+
+    assert last < PAGES / 100
+
+
+def test_behind_the_run_freed_memory_is_given_back() -> None:
+    with keeping_freed_memory():
+        faults_of_a_step()
+
+    assert faults_of_a_step() >= PAGES / 2
+
+
+def test_memory_is_given_back_behind_a_run_that_failed_too() -> None:
+    with pytest.raises(KeyError), keeping_freed_memory():
+        faults_of_a_step()
+        raise KeyError
+
+    assert faults_of_a_step() >= PAGES / 2
+
+
+def test_other_c_libraries_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+
+    with keeping_freed_memory():
+        torch.zeros(1)
