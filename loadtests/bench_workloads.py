@@ -20,10 +20,10 @@ from model.package import Manifest
 from service.engine.admission import AdmissionLimits
 from service.engine.beam_search import BeamParams
 from service.engine.engine import Engine
-from service.engine.machine import usable_cores
 from service.engine.sampling_params import SamplingParams
 from service.engine.scheduler import SchedulerLimits
 from service.engine.session import SessionOptions
+from service.machine import usable_cores
 
 THREADS = usable_cores()
 # Random weights say the same again and again, which drafts would guess: `bench_drafts` measures these.

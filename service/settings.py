@@ -15,7 +15,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from service.addresses import HOST, PORT, is_loopback
-from service.engine.machine import memory_limit
 from service.logs import LogFormat, LogLevel
 from service.models_file import ModelSettings, most_replicas, read_models
 from service.settings_errors import SettingsError, problems
@@ -174,11 +173,6 @@ class Settings(BaseSettings):
                 f"host: whoever reaches {host} could use the service without a key; set TRIFOLD_API_KEYS_FILE or "
                 "TRIFOLD_API_KEYS (trifold key makes one), or TRIFOLD_ALLOW_ANONYMOUS=true if that is meant"
             )
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory of this machine or container, which nothing sets here."""
-        return memory_limit()
 
     def models(self, together: Callable[[ModelSettings], int] = most_replicas) -> list[ModelSettings]:
         """Read the models file; see `read_models`."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from model.package import Manifest
 from model.package.manifest import major_and_minor
 from service.addresses import authority
-from service.engine.machine import most_processes
 from service.keys import configured_keys
+from service.machine import most_processes
 from service.models_file import RAY_PART, ModelSettings
 from service.ports import Ports, bind_error
 from service.replica_groups import GATEWAY_CPUS, ReplicaGroup, replica_groups, takes_gateway

@@ -68,7 +68,7 @@ def train(
     """
     folder.mkdir(parents=True, exist_ok=True)
     busy = f"{folder}: another process is training there; wait for it, or train into another folder"
-    with alone_in(folder, RunError(busy)), keeping_freed_memory():
+    with alone_in(folder, RunError(busy)):
         if recipe.teach is not None and start_from is None and not Run(folder).checkpoint.exists():
             raise RunError(
                 f"{recipe.name}: give --start-from the folder of a run of {recipe.starts_from}, which teaches it"
@@ -78,7 +78,8 @@ def train(
         if training.saved_step is not None and not training.is_finished:
             training.say(f"goes on at step {training.saved_step:,}")
         try:
-            training.run_steps(report)
+            with keeping_freed_memory():
+                training.run_steps(report)
         except KeyboardInterrupt:
             if training.saved_step is not None:
                 training.say(f"stopped at step {training.saved_step:,}", "the same command goes on")

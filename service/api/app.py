@@ -35,6 +35,7 @@ from service.api.page import ShowPage
 from service.api.routes import add_routes
 from service.draining import Draining
 from service.errors import MethodNotAllowed, NotFound, NotJson, ServiceError, UnknownModel
+from service.machine import memory_limit
 from service.metrics import Metrics
 from service.routing import ROUTES
 from service.settings import Settings
@@ -123,7 +124,7 @@ def _add_middleware(
 ) -> None:
     """Put around the routes what a request passes; what is added last it passes first."""
     limits = settings.limits
-    body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body, settings.memory_bytes)
+    body_limits = BodyLimits(limits.max_body_bytes, Timeouts.of(limits).body, memory_limit())
     app.add_middleware(AnswerHead)
     app.add_middleware(AnswerUnforeseen)
     app.add_middleware(ReadForms)

@@ -17,7 +17,6 @@ import onnxruntime
 
 from model.package.exact_sums import WEIGHTS_FOLDER, ask_for_exact_sums
 from service.engine.arrays import Array, View
-from service.engine.machine import usable_cores
 from service.engine.native.graph import NativeGraph, may_be_native, native_graph
 from service.engine.priority import opened_to_compute
 from service.engine.providers import (
@@ -32,6 +31,7 @@ from service.engine.providers import (
     preload_cuda,
 )
 from service.engine.teams import Teams, fewer_threads, size_of
+from service.machine import usable_cores
 
 logger = logging.getLogger(__name__)
 

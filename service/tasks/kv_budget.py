@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from model.package import Manifest, PackageError
 from service.engine.kv_cache import bytes_of_longest, longest_that_fits
-from service.engine.machine import memory_limit
 from service.engine.native.attention import takes_width
 from service.engine.providers import native_library
+from service.machine import memory_limit
 from service.models_file import ModelSettings, most_replicas
 from service.tasks.devices import runs_on_device
 

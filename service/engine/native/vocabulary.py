@@ -11,11 +11,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from service.engine.arrays import Doubles, Floats, Ids
-from service.engine.machine import usable_cores
 from service.engine.native.attention import DOMAIN
 from service.engine.passes import NUMPY, Asked, Passes
 from service.engine.providers import native_library
 from service.engine.session import OperatorSession, SessionOptions
+from service.machine import usable_cores
 
 logger = logging.getLogger(__name__)
 

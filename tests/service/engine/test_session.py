@@ -13,10 +13,10 @@ from onnx import numpy_helper
 from model.package import exact_sums
 from model.package.inputs import encoder_inputs
 from model.package.processor import sums_up_in_16_bits
-from service.engine.machine import usable_cores
 from service.engine.memory import trim_heap
 from service.engine.providers import CPU, CUDA, DeviceUnavailable
 from service.engine.session import Session, SessionOptions
+from service.machine import usable_cores
 from tests.conftest import MakePackage, TinyPackage
 from tests.service.engine.native.products import product
 from tests.service.engine.test_memory import resident_bytes

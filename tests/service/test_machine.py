@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.machine import memory_limit, most_processes, usable_cores
+from service.machine import memory_limit, most_processes, usable_cores
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
