@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sized
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -78,7 +78,7 @@ def train(
         if training.saved_step is not None and not training.is_finished:
             training.say(f"goes on at step {training.saved_step:,}")
         try:
-            with keeping_freed_memory():
+            with training.keeping_memory():
                 training.run_steps(report)
         except KeyboardInterrupt:
             if training.saved_step is not None:
@@ -411,6 +411,10 @@ class Training:
         # Attention without a mask would be fused, which on a CPU makes steps longer by half.
         fuse = self.device.type != "cpu" or self.model.config.architecture != "vision"
         return torch.compile(loss, dynamic=not self.objective.has_fixed_shapes, options={"pattern_matcher": fuse})
+
+    def keeping_memory(self) -> AbstractContextManager[None]:
+        """Return what hands memory on from step to step, if all have one shape: others' pieces would fit badly."""
+        return keeping_freed_memory() if self.objective.has_fixed_shapes else nullcontext()
 
     def autocast(self) -> torch.autocast:
         """Return what makes a GPU, or a CPU that can, compute in bfloat16."""

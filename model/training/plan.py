@@ -10,7 +10,6 @@ from typing import TypeVar
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.training.heap import keeping_freed_memory
 from model.training.loop import Training
 from model.training.objectives import Batch
 
@@ -43,18 +42,18 @@ class Plan:
         ]
 
 
-@keeping_freed_memory()  # as a run does
 def plan(training: Training) -> Plan:
     """Count the FLOPs of some of a run's batches, and time some steps; the weights change, nothing is saved."""
     batches = _sampled(training)
     tokens = _tokens_of_run(training, batches)
     flops = _flops_of_run(training, batches)
     timed = _spread(batches, TIMED_STEPS)
-    float(training.take_step(timed[:1]))  # compiles; read, so that a GPU has done it
-    started = time.monotonic()
-    for batch in timed:
-        float(training.take_step([batch]))
-    seconds = (time.monotonic() - started) / sum(map(_tokens, timed)) * tokens
+    with training.keeping_memory():
+        float(training.take_step(timed[:1]))  # compiles; read, so that a GPU has done it
+        started = time.monotonic()
+        for batch in timed:
+            float(training.take_step([batch]))
+        seconds = (time.monotonic() - started) / sum(map(_tokens, timed)) * tokens
     return Plan(
         parameters=sum(parameter.numel() for parameter in training.model.parameters()),
         steps=training.total_steps,

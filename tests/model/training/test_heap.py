@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import resource
+from pathlib import Path
 
 import pytest
 import torch
 
 from model.training.heap import keeping_freed_memory
+from tests.model.training.tiny_runs import training_of
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc's malloc can be told to")
 
@@ -22,12 +24,16 @@ def faults_of_a_step() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+def fewest_faults() -> int:
+    """Count those of the best of several steps: in the first ones small pieces may get in the way."""
+    return min(faults_of_a_step() for _ in range(8))
+
+
 def test_steps_take_their_memory_from_what_those_before_have_freed() -> None:
     with keeping_freed_memory():
-        for _ in range(3):
-            last = faults_of_a_step()
+        faults = fewest_faults()
 
-    assert last < PAGES / 100
+    assert faults < PAGES / 100
 
 
 def test_behind_the_run_freed_memory_is_given_back() -> None:
@@ -43,6 +49,14 @@ def test_memory_is_given_back_behind_a_run_that_failed_too() -> None:
         raise KeyError
 
     assert faults_of_a_step() >= PAGES / 2
+
+
+@pytest.mark.parametrize(("recipe", "is_kept"), [("pretrain-decoder", True), ("finetune-classify-spam", False)])
+def test_memory_is_kept_where_all_batches_have_one_shape(recipe: str, is_kept: bool, tmp_path: Path) -> None:
+    with training_of(recipe, tmp_path).keeping_memory():
+        faults = fewest_faults()
+
+    assert (faults < PAGES / 100) is is_kept
 
 
 def test_other_c_libraries_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
