@@ -239,7 +239,7 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
         raise SettingsError(f"{path}: {error.strerror}; TRIFOLD_MODELS_FILE names the models file") from None
     except ValidationError as error:
         raise SettingsError(f"{path}: {problems(error, FIELDS)}") from None
-    share = _share_left(path, models, together)
+    share = share_left(models, together, path)
     return [
         model.model_copy(
             update={
@@ -251,15 +251,20 @@ def read_models(path: Path, together: Callable[[ModelSettings], int] = most_repl
     ]
 
 
-def _share_left(path: Path, models: Sequence[ModelSettings], together: Callable[[ModelSettings], int]) -> float:
-    """Return the share of a replica of a model that sets none; raises `SettingsError` where more than all is set."""
+def share_left(
+    models: Sequence[ModelSettings], together: Callable[[ModelSettings], int] = most_replicas, source: Path | str = ""
+) -> float:
+    """Return the share of a replica of a model that sets none.
+
+    Raises `SettingsError`, which names the `source` of the models, where more than all is set.
+    """
     taken = sum(
         model.memory_share * min(together(model), least_replicas(model)) for model in models if _sets_share(model)
     )
     if taken > 1 + ROUNDING:
         raise SettingsError(
-            f"{path}: memory_share: those that are set, each times its model's min_replicas, come to {taken:.4g}; the "
-            "limit is 1, all of the memory for KV caches"
+            f"{source}: memory_share: those that are set, each times its model's min_replicas, come to {taken:.4g}; "
+            "the limit is 1, all of the memory for KV caches"
         )
     others = sum(together(model) for model in models if not _sets_share(model))
     return max(0.0, 1 - taken) / max(1, others)

@@ -26,7 +26,7 @@ from model.hub.packages import ImportOptions, Packages
 from model.package import Manifest, PackageError
 from model.package.manifest import FILE_NAME, Precision
 from model.processes import pool_of
-from service.models_file import ALIAS_PATTERN, FIELDS, ModelSettings
+from service.models_file import ALIAS_PATTERN, FIELDS, ModelSettings, share_left
 from service.settings_errors import SettingsError, parse_yaml, problems
 
 Find = Callable[[str, ImportOptions], Path]
@@ -112,6 +112,7 @@ def with_packages(
     """
     of_file = f"{file}: " if file else ""
     checked = [_check(f"{of_file}models.{place}", entry) for place, entry in enumerate(entries)]
+    share_left([_settings_of(entry) for entry in checked], source=file or "--set")
     known = [name for entry in entries if (name := entry.get("name") or _name_of_package(entry))]
     for name, count in Counter(known).items():
         if count > 1:
@@ -148,17 +149,21 @@ def _name_of_package(entry: Any) -> str | None:
 
 
 def _check(place: str, entry: Any) -> Any:
+    if "model" in entry and "package" in entry:
+        raise SettingsError(f"{place}: either model or package; a model is made a package")
     try:
-        if "model" not in entry:
-            ModelSettings.model_validate(entry)
-            return entry
-        if "package" in entry:
-            raise SettingsError(f"{place}: either model or package; a model is made a package")
-        model = _NamedModel.model_validate(entry)
-        ModelSettings.model_validate({**(model.model_extra or {}), "package": ".", "name": model.name})
+        checked = _NamedModel.model_validate(entry) if "model" in entry else entry
+        _settings_of(checked)
     except ValidationError as error:
         raise SettingsError(f"{place}: {problems(error, (*FIELDS, *_NamedModel.model_fields))}") from None
-    return model
+    return checked
+
+
+def _settings_of(entry: Any) -> ModelSettings:
+    """Return what an entry is for the service, with any package in place of one that is not made yet."""
+    if isinstance(entry, _NamedModel):
+        entry = {**(entry.model_extra or {}), "package": ".", "name": entry.name}
+    return ModelSettings.model_validate(entry)
 
 
 def with_fitting_positions(entries: Sequence[Any], models: Sequence[ModelSettings]) -> list[Any]:

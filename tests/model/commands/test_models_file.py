@@ -111,6 +111,13 @@ def test_two_models_of_one_name_are_refused_before_anything_is_looked_for(sentim
             with_packages([{"model": "a/c"}, *doubled], lambda *_: pytest.fail("looked for"), lambda _: None)
 
 
+@pytest.mark.parametrize(("file", "source"), [(None, "--set"), (Path("/own/models.yaml"), "/own/models.yaml")])
+def test_shares_of_more_than_all_are_refused_before_anything_is_looked_for(file: Path | None, source: str) -> None:
+    entries = [{"model": name, "memory_share": 0.6} for name in ("a/b", "a/c")]
+    with pytest.raises(SettingsError, match=f"^{source}: memory_share: those that are set.* come to 1.2"):
+        with_packages(entries, lambda *_: pytest.fail("looked for"), lambda _: None, file)
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
