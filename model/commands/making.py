@@ -170,6 +170,10 @@ def packages(
     only: Annotated[
         list[str] | None, typer.Option(help="a package, bundled or not; may be given more than once")
     ] = None,
+    begin_with: Annotated[
+        Path | None,
+        typer.Option(help="folder of packages that need not be made again: runs begin with them; else with nothing"),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores; a GPU has room for 4")] = 1,
     compile_model: CompileModel = HAS_COMPILER,
 ) -> None:
@@ -188,6 +192,7 @@ def packages(
         data,
         runs,
         out,
+        begin_with=begin_with,
         compile_model=compile_model,
         jobs=jobs,
         tell=lambda line: print(line, flush=True),

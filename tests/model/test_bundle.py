@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +137,51 @@ def test_packages_of_several_runs_are_made_by_one_command(name: str, data: Path,
         baselines = {(each.dataset, each.name): each.accuracy for each in manifest.baselines}
         assert baselines["nli_mix/test_snli", "always its commonest label"] == pytest.approx(1 / 3, abs=1e-3)
         assert ("nli_mix/test_mnli_dev_matched", "bag of words, linear") in baselines
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_begin_with_packages_in_place_of_the_runs_that_made_them(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    monkeypatch.setattr("model.bundle._processes", ThreadPoolExecutor)  # other processes would not find tiny recipes
+    packages, runs, out = tmp_path / "before", tmp_path / "runs", tmp_path / "packages"
+    make_packages(["entities", "answers"], data, tmp_path / "others", packages, compile_model=False)
+    lines: list[str] = []
+
+    for _ in range(2):  # the second time everything is there
+        make_packages(
+            ["answers"], data, runs, out, begin_with=packages, compile_model=False, jobs=jobs, tell=lines.append
+        )
+
+    assert not (runs / "pretrain-encoder").exists()
+    began = json.loads((runs / "finetune-tag" / "config.json").read_text())["unpacked_from"]
+    assert began["package"] == "entities"  # not what is to be made itself
+    made, earlier = Manifest.load(out / "answers"), Manifest.load(packages / "answers")
+    assert made.training_data == earlier.training_data
+    assert made.training is not None and earlier.training is not None
+    assert made.training.minutes == pytest.approx(earlier.training.minutes, abs=0.1)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_nothing_begins_with_what_is_not_a_package_of_its_recipe(data: Path, tmp_path: Path) -> None:
+    packages, runs = tmp_path / "before", tmp_path / "runs"
+    make_packages(["entities"], data, tmp_path / "others", packages, compile_model=False)
+
+    def make() -> None:
+        make_packages(["answers"], data, runs, tmp_path / "out", begin_with=packages, compile_model=False)
+
+    (runs / "finetune-tag").mkdir(parents=True)
+    (runs / "finetune-tag" / "config.json").write_text("{}")
+    with pytest.raises(RunError, match=r"finetune-tag: another run is there than .*entities; remove it"):
+        make()
+    shutil.rmtree(runs)
+    manifest = Manifest.load(packages / "entities")
+    assert manifest.training is not None
+    training = manifest.training.model_copy(update={"recipe": "finetune-classify-topics"})
+    manifest.model_copy(update={"training": training}).save(packages / "entities")
+    with pytest.raises(PackageError, match="finetune-tag did not make it"):
+        make()
 
 
 @pytest.mark.usefixtures("tiny")
