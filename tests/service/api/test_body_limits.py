@@ -156,7 +156,7 @@ async def test_a_body_that_comes_alone_has_room_in_the_smallest_container(monkey
 
 
 async def test_a_small_container_has_room_for_less(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.settings.memory_limit", lambda: PART_OF_MEMORY * 2 * LARGE)
+    monkeypatch.setattr("service.api.app.memory_limit", lambda: PART_OF_MEMORY * 2 * LARGE)
     body = {"model": "stories", "prompt": "Once", "max_tokens": 1, "user": "x" * LARGE}
 
     async with open_client("stories") as client:
