@@ -26,7 +26,7 @@ from model.package import Manifest, PackageError
 from model.package.files import sha256_of
 from model.package.place import check_place, take_place
 from model.processes import end_with_the_parent, pool_of
-from model.shorter_chains import Chains, begun_with
+from model.shorter_chains import Chains, starting_from
 from model.training.errors import RunError
 from model.training.estimate import Estimate, estimate_of
 from model.training.loop import Report, Training, train
@@ -44,7 +44,7 @@ def make_packages(
     runs: Path,
     out: Path,
     *,
-    begin_with: Path | None = None,
+    start_from: Path | None = None,
     compile_model: bool,
     jobs: int = 1,
     tell: Tell = lambda _line: None,
@@ -52,7 +52,7 @@ def make_packages(
     """Train, export and evaluate packages by name into folders under `out`; what was interrupted is resumed.
 
     Every recipe's run is a folder under `runs`, and so are its packages in float32 and int8, until they are compared.
-    `begin_with` is a folder of packages that take the place of the runs that made them (`model.shorter_chains`).
+    `start_from` is a folder of packages that take the place of the runs that made them (`model.shorter_chains`).
     `jobs` runs go on at a time, each in a process of its own if there are more than one: a GPU has room for several.
     `tell` is given lines on how far all of it is. Raises `PackageError` at the end where int8 costs one more than it
     may; it stays under `runs`, and those in `out` are as they were.
@@ -60,8 +60,8 @@ def make_packages(
     chains: Chains = {name: chain_of(RECIPES[PACKAGES[name]]) for name in names}
     for name in chains:
         check_place(out / name)  # before hours of training
-    if begin_with is not None:
-        chains = begun_with(chains, begin_with, runs)
+    if start_from is not None:
+        chains = starting_from(start_from, chains, runs)
     steps = list({step.name: step for chain in chains.values() for step in chain}.values())
     tell(f"{len(chains)} packages, {len(steps)} runs; counting what they take")
     estimate = estimate_of(steps, data, runs)

@@ -1,4 +1,4 @@
-"""Chains of runs that begin with packages: what those are made of need not be trained again."""
+"""Chains of runs that start from packages: what those are made of need not be trained again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from model.training.run import Run
 Chains = Mapping[str, Sequence[Recipe]]  # by package
 
 
-def begun_with(chains: Chains, packages: Path, runs: Path) -> Chains:
+def starting_from(packages: Path, chains: Chains, runs: Path) -> Chains:
     """Return what of each chain comes behind the last package, which becomes a run under `runs`.
 
-    A package is only begun with if nothing that it is made of is made anew. Raises `PackageError` where one in
+    A run only starts from a package if nothing that it is made of is made anew. Raises `PackageError` where one in
     `packages` is not what its recipe makes, and `RunError` where another run is in its place.
     """
     made_of = {recipe: name for name, recipe in PACKAGES.items()}
@@ -40,7 +40,7 @@ def _unpack(package: Path, recipe: str, run: Run) -> None:
     """Make a package the run of a recipe, unless it is that already."""
     manifest = Manifest.load(package)
     if manifest.training is None or manifest.training.recipe != recipe:
-        raise PackageError(f"{package}: {recipe} did not make it, so nothing can begin with it in place of that run")
+        raise PackageError(f"{package}: {recipe} did not make it, so no run can start from it in place of that one")
     if run.folder.exists() and any(run.folder.iterdir()):
         noted = json.loads(run.config.read_text()) if run.config.exists() else {}
         if noted.get("unpacked_from", {}).get("sha256") != manifest.sha256:

@@ -170,9 +170,11 @@ def packages(
     only: Annotated[
         list[str] | None, typer.Option(help="a package, bundled or not; may be given more than once")
     ] = None,
-    begin_with: Annotated[
+    start_from: Annotated[
         Path | None,
-        typer.Option(help="folder of packages that need not be made again: runs begin with them; else with nothing"),
+        typer.Option(
+            exists=True, file_okay=False, help="folder of packages: runs start from them, and not from what made them"
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs at a time, which share the cores; a GPU has room for 4")] = 1,
     compile_model: CompileModel = HAS_COMPILER,
@@ -192,7 +194,7 @@ def packages(
         data,
         runs,
         out,
-        begin_with=begin_with,
+        start_from=start_from,
         compile_model=compile_model,
         jobs=jobs,
         tell=lambda line: print(line, flush=True),

@@ -141,7 +141,7 @@ def test_packages_of_several_runs_are_made_by_one_command(name: str, data: Path,
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_begin_with_packages_in_place_of_the_runs_that_made_them(
+def test_runs_start_from_packages_in_place_of_the_runs_that_made_them(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
     monkeypatch.setattr("model.bundle._processes", ThreadPoolExecutor)  # other processes would not find tiny recipes
@@ -151,7 +151,7 @@ def test_runs_begin_with_packages_in_place_of_the_runs_that_made_them(
 
     for _ in range(2):  # the second time everything is there
         make_packages(
-            ["answers"], data, runs, out, begin_with=packages, compile_model=False, jobs=jobs, tell=lines.append
+            ["answers"], data, runs, out, start_from=packages, compile_model=False, jobs=jobs, tell=lines.append
         )
 
     assert not (runs / "pretrain-encoder").exists()
@@ -164,12 +164,12 @@ def test_runs_begin_with_packages_in_place_of_the_runs_that_made_them(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_nothing_begins_with_what_is_not_a_package_of_its_recipe(data: Path, tmp_path: Path) -> None:
+def test_no_run_starts_from_what_is_not_a_package_of_its_recipe(data: Path, tmp_path: Path) -> None:
     packages, runs = tmp_path / "before", tmp_path / "runs"
     make_packages(["entities"], data, tmp_path / "others", packages, compile_model=False)
 
     def make() -> None:
-        make_packages(["answers"], data, runs, tmp_path / "out", begin_with=packages, compile_model=False)
+        make_packages(["answers"], data, runs, tmp_path / "out", start_from=packages, compile_model=False)
 
     (runs / "finetune-tag").mkdir(parents=True)
     (runs / "finetune-tag" / "config.json").write_text("{}")
