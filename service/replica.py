@@ -183,7 +183,7 @@ def _settle_memory() -> None:
     would be many requests that failed, each with its body of megabytes. But where thousands wait, each full one looks
     through all that they are made of: at Python's own thresholds that took a third of a busy event loop's time.
     """
-    from service.engine.memory import trim_heap
+    from model.package.heap import trim_heap
 
     trim_heap()
     gc.freeze()

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from model.package.files import sha256_of, write_whole
+from model.package.heap import trim_heap
 from model.training.decisions import values_of_recipe
 from model.training.loop import Training
 from model.training.plan import count_flops
@@ -77,6 +78,8 @@ def estimate_of(recipes: Sequence[Recipe], data: Path, runs: Path) -> Estimate:
                 training = Training(recipe, data, Path(folder), compile_model=False)
                 flops = count_flops(training)
             counted[recipe.name] = {"recipe": values, "data": training.decisions.data, "flops": flops}
+            del training
+            trim_heap()  # all runs' gigabytes would else stay with the first that is trained
             runs.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps(counted, indent=2) + "\n")
     estimate = Estimate({recipe.name: counted[recipe.name]["flops"] for recipe in recipes})

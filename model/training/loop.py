@@ -25,6 +25,7 @@ from model.architectures import Transformer, build
 from model.config import TransformerConfig
 from model.locks import alone_in
 from model.package.files import sha256_of, write_whole
+from model.package.heap import keeping_freed_memory
 from model.progress import note, with_bar
 from model.sizes import SIZES
 from model.training.batches import prefetched
@@ -38,7 +39,6 @@ from model.training.decisions import (
 from model.training.errors import DataError, RunError
 from model.training.files import noting_files
 from model.training.half import autocast
-from model.training.heap import keeping_freed_memory
 from model.training.interruption import ending_by, noting_interruption
 from model.training.objectives import Batch
 from model.training.optimizer import learning_rate_factor, optimizer_of

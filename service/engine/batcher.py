@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
+from model.package.heap import trim_heap
 from service.engine.admission import Admission, AdmissionLimits, Permit
 from service.engine.arrays import Array
 from service.engine.errors import EngineClosed, EngineFailed
 from service.engine.fastest import fastest_session, packed_if_faster
 from service.engine.inputs import ImageInput, OneShotInput, TextInput, collate
 from service.engine.isolation import ENDINGS, Failure, isolated
-from service.engine.memory import trim_heap
 from service.engine.observer import Load, Observer, Silent, Step
 from service.engine.providers import Provider
 from service.engine.session import Session, SessionOptions

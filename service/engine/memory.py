@@ -6,8 +6,6 @@ width. An array is (R, K, S, D): a slot is a row, and a step binds a range of ro
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
@@ -252,13 +250,6 @@ def whole_pages(length: int, head_bytes: int) -> int:
     """Return the least number of tokens, at least `length`, that fill whole pages, so that heads share none."""
     step = PAGE // math.gcd(PAGE, head_bytes)
     return -(-length // step) * step
-
-
-def trim_heap() -> None:
-    """Give back what the C library keeps of freed memory, for which only glibc has a call; cycles of objects first."""
-    gc.collect()
-    with suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reserved(size: int) -> mmap.mmap:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from model.package import Manifest
+from model.package.heap import trim_heap
 from model.package.inputs import decoder_inputs, encoder_inputs, pad_rows
 from service.engine.arrays import Array, Floats
 from service.engine.batch import Batch, Chunk, Decode, Extent, Prefill, StepChoice
@@ -22,7 +23,7 @@ from service.engine.device_memory import DeviceMemory
 from service.engine.isolation import Failure, isolated
 from service.engine.kv_cache import Copy, KVCache, bytes_of_longest
 from service.engine.logprobs import scored
-from service.engine.memory import HostMemory, Memory, MemoryShape, trim_heap
+from service.engine.memory import HostMemory, Memory, MemoryShape
 from service.engine.native.vocabulary import fastest_passes
 from service.engine.prefix_cache import BLOCK_TOKENS
 from service.engine.providers import Provider

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from model.package import Manifest
+from model.package.heap import trim_heap
 from service.engine.admission import Permit
 from service.engine.explaining.explainer import Explainer
-from service.engine.memory import trim_heap
 from service.tasks.pool import SMALL, Pool
 
 IDLE_S = 60.0  # after which the memory of graphs that nobody asks is given back

@@ -11,9 +11,9 @@ import pytest
 from onnx import numpy_helper
 
 from model.package import exact_sums
+from model.package.heap import trim_heap
 from model.package.inputs import encoder_inputs
 from model.package.processor import sums_up_in_16_bits
-from service.engine.memory import trim_heap
 from service.engine.providers import CPU, CUDA, DeviceUnavailable
 from service.engine.session import Session, SessionOptions
 from service.machine import usable_cores

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.training.heap import keeping_freed_memory
+from model.package.heap import keeping_freed_memory, trim_heap
 from tests.model.training.tiny_runs import training_of
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="only glibc's malloc can be told to")
@@ -22,6 +22,10 @@ def faults_of_a_step() -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.zeros(LARGE).add_(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
 
 
 def fewest_faults() -> int:
@@ -59,8 +63,19 @@ def test_memory_is_kept_where_all_batches_have_one_shape(recipe: str, is_kept: b
     assert (faults < PAGES / 100) is is_kept
 
 
+def test_what_was_freed_between_what_is_in_use_is_given_back() -> None:
+    blocks = [b"x" * (2**16 + number) for number in range(2**10)]
+    del blocks[1::2]
+    before = resident_pages()
+
+    trim_heap()
+
+    assert before - resident_pages() > 2**12
+
+
 def test_other_c_libraries_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
 
     with keeping_freed_memory():
         torch.zeros(1)
+    trim_heap()

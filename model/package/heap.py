@@ -1,10 +1,11 @@
-"""Freed memory is kept for the next step, which needs as much: pages of the system have to be filled with zeros."""
+"""What the C library's malloc does with freed memory: give it back, or keep it for what soon needs as much."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # What glibc's mallopt(3) can set, and what it begins with.
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
@@ -30,4 +31,11 @@ def keeping_freed_memory() -> Iterator[None]:
     finally:
         for option, value in INITIALLY.items():
             libc.mallopt(option, value)
-        libc.malloc_trim(0)
+        trim_heap()
+
+
+def trim_heap() -> None:
+    """Give back what the C library keeps of freed memory, for which only glibc has a call; cycles of objects first."""
+    gc.collect()
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
