@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,8 +41,7 @@ def _unpack(package: Path, recipe: str, run: Run) -> None:
     if manifest.training is None or manifest.training.recipe != recipe:
         raise PackageError(f"{package}: {recipe} did not make it, so no run can start from it in place of that one")
     if run.folder.exists() and any(run.folder.iterdir()):
-        noted = json.loads(run.config.read_text()) if run.config.exists() else {}
-        if noted.get("unpacked_from", {}).get("sha256") != manifest.sha256:
+        if run.unpacked_from().get("sha256") != manifest.sha256:
             raise RunError(f"{run.folder}: another run is there than {package}; remove it, or choose another --runs")
         return
     unpack(package, run.folder)

@@ -129,6 +129,11 @@ class Run:
             )
         return Decisions(**{name: content[name] for name in names})
 
+    def unpacked_from(self) -> dict[str, Any]:
+        """Read which package the run is the model of; empty for one that was trained, and `RunError` for no run."""
+        source: dict[str, Any] = self._noted().get("unpacked_from", {})
+        return source
+
     def _noted(self) -> dict[str, Any]:
         if not self.config.exists():
             raise self._not_a_run(f"there is no {self.config.name}; it is not the folder of a training run")

@@ -1,16 +1,14 @@
-"""Packages made from nothing, in miniature: their chains, what is left of all, and going on after a kill."""
+"""Packages made from nothing, in miniature: their chains, several at a time, and going on after a kill."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,72 +18,21 @@ from typer.testing import CliRunner
 
 from model.bundle import _processes, _result, make_packages
 from model.commands.app import app
-from model.evaluation import classifiers
 from model.evaluation.costs import MAX_COSTS
 from model.export.runs import export_run
 from model.package import Manifest, PackageError
 from model.package.files import sha256_of
 from model.package.manifest import Precision
-from model.sizes import SIZES
 from model.training.errors import DataError, RunError
-from model.training.estimate import Estimate, estimate_of
-from model.training.readers import VALIDATION_ARTICLES
+from model.training.estimate import estimate_of
 from model.training.recipe import Recipe
 from model.training.recipes import PACKAGES, RECIPES, chain_of
 from model.training.run import Run
-from tests.conftest import TEXTS, TINY, is_gone
-from tests.model.data_files import write_named_texts, write_spam, write_xz
+from tests.conftest import is_gone
+from tests.model.data_files import write_spam
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}  # a script finds what lies beside it, else
-CONTEXT = "Dan loves ice cream. The little dog plays in the garden."
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """What the chains of entail, entities and answers read."""
-    folder = tmp_path / "data"
-    asked = [{"question": "Who loves ice cream?", "answers": [{"text": "Dan", "answer_start": 0}]}]
-    articles = [
-        {"title": f"article {number}", "context": CONTEXT, "qas": asked} for number in range(VALIDATION_ARTICLES + 6)
-    ]
-    for split in ("train", "dev"):
-        write_xz(folder / "squad11" / f"{split}.jsonl.xz", "\n".join(map(json.dumps, articles)))
-    for split in ("train", "validation"):
-        write_xz(folder / "wikitext2" / f"{split}.txt.xz", f" = One = \n {TEXTS[0]} \n = Two = \n {TEXTS[1]} \n")
-        write_xz(folder / "books_pd" / f"{split}.jsonl.xz", json.dumps({"text": TEXTS[1] * 3, "group": "children"}))
-        for name in ("openstax_ccby", "tinystories_subset"):
-            write_xz(folder / name / f"{split}.jsonl.xz", json.dumps({"text": TEXTS[0]}))
-    write_xz(folder / "storybooks_ccby" / "all.jsonl.xz", json.dumps({"text": TEXTS[0]}))
-    pairs = [("A dog plays.", "An animal plays."), ("A dog plays.", "It is red."), ("A dog plays.", "No dog plays.")]
-    rows = [
-        f"{one}\t{other}\t{label}\tcad\n"
-        for (one, other), label in zip(pairs, ("entailment", "neutral", "contradiction"), strict=True)
-    ]
-    for split in ("train", "validation", "test_snli", "test_mnli_dev_matched"):
-        write_xz(folder / "nli_mix" / f"{split}.tsv.xz", "premise\thypothesis\tlabel\tsource\n" + "".join(rows * 4))
-    for split in ("train", "validation"):
-        write_named_texts(folder, split)
-    news = "World\tWar\tIt goes on.\nSports\tGoal\tThey won.\n"
-    write_xz(folder / "ag_news_subset" / "test.tsv.xz", f"label\ttitle\tdescription\n{news}")
-    sentence = "Dan\tB-PER\nloves\tO\nParis\tB-LOC\n\n"
-    wikipedia = "".join(f"In\tO\n{year}\tO\n{sentence}" for year in range(1900, 1920))
-    write_xz(folder / "wikigold" / "all.conll.xz", wikipedia)
-    for section in "abeg":
-        write_xz(folder / "btc" / f"section_{section}.conll.xz", sentence)
-    for split in ("train", "test"):
-        emerging = sentence.replace("PER", "person").replace("LOC", "location")
-        write_xz(folder / "wnut17" / f"{split}.conll.xz", emerging)
-    return folder
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make encoders tiny, their runs short, and a temperature of a few rows good enough."""
-    monkeypatch.setattr(classifiers, "LEAST_FITTED", 2)
-    monkeypatch.setitem(SIZES, "mini-encoder", replace(TINY["sentiment"], dropout=0.0))
-    for name in {step.name for package in ("entail", "entities", "answers") for step in chain_of(recipe(package))}:
-        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=2))
 
 
 def recipe(package: str) -> Recipe:
@@ -137,51 +84,6 @@ def test_packages_of_several_runs_are_made_by_one_command(name: str, data: Path,
         baselines = {(each.dataset, each.name): each.accuracy for each in manifest.baselines}
         assert baselines["nli_mix/test_snli", "always its commonest label"] == pytest.approx(1 / 3, abs=1e-3)
         assert ("nli_mix/test_mnli_dev_matched", "bag of words, linear") in baselines
-
-
-@pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_start_from_packages_in_place_of_the_runs_that_made_them(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
-) -> None:
-    monkeypatch.setattr("model.bundle._processes", ThreadPoolExecutor)  # other processes would not find tiny recipes
-    packages, runs, out = tmp_path / "before", tmp_path / "runs", tmp_path / "packages"
-    make_packages(["entities", "answers"], data, tmp_path / "others", packages, compile_model=False)
-    lines: list[str] = []
-
-    for _ in range(2):  # the second time everything is there
-        make_packages(
-            ["answers"], data, runs, out, start_from=packages, compile_model=False, jobs=jobs, tell=lines.append
-        )
-
-    assert not (runs / "pretrain-encoder").exists()
-    began = json.loads((runs / "finetune-tag" / "config.json").read_text())["unpacked_from"]
-    assert began["package"] == "entities"  # not what is to be made itself
-    made, earlier = Manifest.load(out / "answers"), Manifest.load(packages / "answers")
-    assert made.training_data == earlier.training_data
-    assert made.training is not None and earlier.training is not None
-    assert made.training.minutes == pytest.approx(earlier.training.minutes, abs=0.1)
-
-
-@pytest.mark.usefixtures("tiny")
-def test_no_run_starts_from_what_is_not_a_package_of_its_recipe(data: Path, tmp_path: Path) -> None:
-    packages, runs = tmp_path / "before", tmp_path / "runs"
-    make_packages(["entities"], data, tmp_path / "others", packages, compile_model=False)
-
-    def make() -> None:
-        make_packages(["answers"], data, runs, tmp_path / "out", start_from=packages, compile_model=False)
-
-    (runs / "finetune-tag").mkdir(parents=True)
-    (runs / "finetune-tag" / "config.json").write_text("{}")
-    with pytest.raises(RunError, match=r"finetune-tag: another run is there than .*entities; remove it"):
-        make()
-    shutil.rmtree(runs)
-    manifest = Manifest.load(packages / "entities")
-    assert manifest.training is not None
-    training = manifest.training.model_copy(update={"recipe": "finetune-classify-topics"})
-    manifest.model_copy(update={"training": training}).save(packages / "entities")
-    with pytest.raises(PackageError, match="finetune-tag did not make it"):
-        make()
 
 
 @pytest.mark.usefixtures("tiny")
@@ -237,49 +139,6 @@ def test_a_package_that_int8_costs_too_much_takes_no_others_place(
     with pytest.raises(PackageError, match=r"entities-int8: wikigold.*, entity F1: int8 costs .*; at most -1; the"):
         make_packages(["entities"], data, runs, out, compile_model=False)
     assert not (out / "entities").exists() and Manifest.load(runs / "entities-int8").evaluation
-
-
-def test_what_is_left_is_what_was_counted_at_the_rate_of_what_was_done() -> None:
-    estimate = Estimate({"first": 100.0, "second": 300.0})
-    assert estimate.left() is None and "unknown" in estimate.told()
-
-    estimate.note("first", 0.5, 60.0)  # 50 in a minute
-    assert estimate.left() == pytest.approx((50 + 300) / 50 * 60)
-    estimate.note("first", 1.0, 120.0)
-    estimate.note("second", 1 / 3, 240.0)  # 200 in six minutes, slower than before
-    assert estimate.left() == pytest.approx(200 / 200 * 360)
-    assert estimate.told() == "6 min"
-    assert Estimate({"only": 100.0}, {"only": 60.0}, {"only": 0.01}).told() == "1 h 39 min"
-
-
-def test_runs_beside_one_another_are_through_sooner() -> None:
-    estimate = Estimate({"one": 1e12, "two": 1e12})
-    assert estimate.told() == "unknown before the first steps"
-    estimate.note("one", 0.5, 3600.0)
-
-    assert (estimate.told(), estimate.told(beside=2), estimate.told(beside=4)) == ("3 h 00 min", "1 h 30 min", "45 min")
-
-
-@pytest.mark.usefixtures("tiny")
-def test_runs_are_counted_once_and_anew_when_their_recipe_is_another(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs, chain = tmp_path / "runs", chain_of(recipe("entities"))
-    first = estimate_of(chain, data, runs)
-    twice = replace(chain[-1], epochs=4)
-
-    again = estimate_of([*chain[:-1], twice], data, runs)
-
-    unchanged = [step.name for step in chain[:-1]]
-    assert [again.flops[name] for name in unchanged] == [first.flops[name] for name in unchanged]
-    assert again.flops[twice.name] == pytest.approx(2 * first.flops[twice.name], rel=0.1)
-    monkeypatch.setattr("model.training.estimate.Training", None)  # nothing is counted a second time
-    assert estimate_of([*chain[:-1], twice], data, runs) == again
-
-    (read,) = (data / "wikigold").iterdir()
-    read.write_bytes(read.read_bytes() * 2)  # of other data the count is another
-    with pytest.raises(TypeError):
-        estimate_of([*chain[:-1], twice], data, runs)
 
 
 SCRIPT = """

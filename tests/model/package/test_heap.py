@@ -1,4 +1,4 @@
-"""Freed memory is kept for the next step."""
+"""Freed memory is kept for a run's next step, or given back."""
 
 from __future__ import annotations
 
