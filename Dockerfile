@@ -6,7 +6,7 @@
 ARG PYTHON=docker.io/library/python:3.12.12-slim-bookworm@sha256:593bd06efe90efa80dc4eee3948be7c0fde4134606dd40d8dd8dbcade98e669c
 ARG CUDA=docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04@sha256:14d94b039cb94bbd5da559f303b46bc4b0d5d6c24ab1a9d7b186e566ed3400dc
 # Of code and bundled models, as pyproject.toml has them: `make manifests` writes both.
-ARG LICENSES="Apache-2.0 AND CC-BY-3.0 AND CC-BY-4.0 AND CC-BY-NC-SA-3.0 AND CC-BY-SA-3.0 AND CC-BY-SA-4.0 AND CDLA-Sharing-1.0 AND GFDL-1.3-or-later AND LicenseRef-CC-BY-2.0-FR AND LicenseRef-MSR-SSLA AND LicenseRef-Unclear AND MIT"
+ARG LICENSES="Apache-2.0 AND CC-BY-3.0 AND CC-BY-4.0 AND CC-BY-SA-3.0 AND CC-BY-SA-4.0 AND CDLA-Sharing-1.0 AND GFDL-1.3-or-later AND LicenseRef-CC-BY-2.0-FR AND LicenseRef-Unclear AND MIT"
 
 FROM ${PYTHON} AS packages-cpu
 COPY deploy/image/requirements-cpu.txt /requirements.txt

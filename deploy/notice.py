@@ -55,13 +55,11 @@ _LICENCES = {
     "CC BY 2.0 FR": _Licence("LicenseRef-CC-BY-2.0-FR", f"{_CREATIVE_COMMONS}/by/2.0/fr/"),
     "CC BY 3.0": _Licence("CC-BY-3.0", f"{_CREATIVE_COMMONS}/by/3.0/"),
     "CC BY 4.0": _Licence("CC-BY-4.0", f"{_CREATIVE_COMMONS}/by/4.0/"),
-    "CC BY-NC-SA 3.0": _Licence("CC-BY-NC-SA-3.0", f"{_CREATIVE_COMMONS}/by-nc-sa/3.0/"),
     "CC BY-SA 3.0": _Licence("CC-BY-SA-3.0", f"{_CREATIVE_COMMONS}/by-sa/3.0/"),
     "CC BY-SA 4.0": _Licence("CC-BY-SA-4.0", f"{_CREATIVE_COMMONS}/by-sa/4.0/"),
     "CDLA-Sharing-1.0": _Licence("CDLA-Sharing-1.0", "https://cdla.dev/sharing-1-0/"),
     "GFDL": _Licence("GFDL-1.3-or-later", "https://www.gnu.org/licenses/fdl-1.3.html"),
     "MIT": _Licence("MIT", "https://spdx.org/licenses/MIT.html"),
-    "MSR-SSLA": _Licence("LicenseRef-MSR-SSLA", f"{_GITHUB}/wasiahmad/paraphrase_identification"),
 }
 
 
