@@ -1,4 +1,4 @@
-"""`python -m service.samples PACKAGE`: ten stories as a client gets them, unpicked, into the package's manifest."""
+"""`python -m service.samples PACKAGE`: twenty stories as a client gets them, unpicked, into the package's manifest."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ PROMPTS = [
     for about in (
         *("a dog and a ball", "a cat and a bird", "Lily and a flower", "a boat", "Tom and a tree"),
         *("a rabbit and a carrot", "the moon", "Ben and a kite", "a fish", "a bear and a cake"),
+        *("a frog and a pond", "Mia and a lost shoe", "the rain", "a mouse and some cheese", "Sam and a broken toy"),
+        *("a bus", "a duck and a hat", "Anna and a birthday", "a snowman", "two friends and a secret"),
     )
 ]
 OPTIONS = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 300}
