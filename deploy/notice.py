@@ -128,9 +128,12 @@ _QUOTED = {
     "nli_mix/test_mnli_dev_matched": ("MultiNLI", "unclear: its texts have several licences, most of them free"),
     "nli_mix/test_snli": ("SNLI", "CC BY-SA 4.0"),
     "sms_spam/test": ("SMS Spam Collection v.1", "CC BY 4.0"),
+    "squad11/dev": ("SQuAD 1.1, its development questions", "CC BY-SA 4.0"),
     "sst2/test": ("SST-2", "unclear: none was published"),
+    **{f"tatoeba_en_{language}/test": ("Tatoeba", "CC BY 2.0 FR, tatoeba.org") for language in ("de", "fr", "sv")},
+    "wikigold/every tenth from the sixth": ("WikiGold", "CC BY 4.0"),
 }
-_QUOTED_IN_DOCUMENTS = {"SQuAD 1.1, its development questions": "CC BY-SA 4.0", "WikiGold": "CC BY 4.0"}
+_BY_NUMBER = {"fashion_mnist/test", "stsb/test"}  # whose images and pairs manifests name by their numbers
 
 
 def notice(packages: Path, locked: Path) -> str:
@@ -176,7 +179,7 @@ def _models(manifests: list[Manifest]) -> Iterator[str]:
 
 def _examples(manifests: list[Manifest]) -> Iterator[str]:
     yield "\nExamples quoted from test data\n"
-    yield "Texts that manifests (wrong_answers) and model/bundled.md quote are under the terms of what they are from.\n"
+    yield "Texts that manifests quote (examples, wrong_answers) are under the terms of what they are from.\n"
     yield from (f"  - {name}: {licence}\n" for name, licence in sorted(_quoted(manifests).items()))
 
 
@@ -207,8 +210,5 @@ def _spdx(manifests: list[Manifest]) -> set[str]:
 
 def _quoted(manifests: list[Manifest]) -> dict[str, str]:
     """Return the terms of test data of which there are examples, by name."""
-    texts = (manifest for manifest in manifests if manifest.image is None)  # of images there are numbers
-    return {
-        **_QUOTED_IN_DOCUMENTS,
-        **dict(_QUOTED[answer.dataset] for manifest in texts for answer in manifest.wrong_answers),
-    }
+    datasets = {each.dataset for manifest in manifests for each in (*manifest.examples, *manifest.wrong_answers)}
+    return dict(_QUOTED[dataset] for dataset in datasets - _BY_NUMBER)

@@ -18,6 +18,7 @@ import pytest_asyncio
 from model.evaluation.costs import costs
 from model.export.unpack import read_model
 from model.package import Figure, Manifest
+from model.package.checks import CALIBRATED
 from model.summary import summarise
 from model.training.recipes import BUNDLED, RECIPES, chain_of
 from model.training.recipes import PACKAGES as RECIPE_OF
@@ -161,19 +162,30 @@ def is_further(figure: Figure) -> bool:
     return "chrF" in figure.metric or "single-reference" in figure.metric
 
 
-CLASSIFIERS = [name for name in NAMES if Manifest.load(PACKAGES / name).task == "classify"]
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_says_where_a_model_is_worse_and_what_it_answers(name: str) -> None:
+    manifest = Manifest.load(PACKAGES / name)
+    tested = {figure.dataset for figure in manifest.evaluation if "zero-shot" not in figure.metric}
+
+    if manifest.task == "generate":
+        assert len(manifest.samples) == 20
+        return
+    assert {part.dataset for part in manifest.slices} == tested
+    assert 18 <= len(manifest.examples) <= 20
+    if manifest.task == "classify":
+        assert {part.dataset for part in manifest.baselines} == tested
+    if manifest.task in CALIBRATED:
+        assert manifest.wrong_answers and all(each.truth != each.answer for each in manifest.wrong_answers)
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_a_classifiers_card_says_how_honest_it_is_and_what_it_gets_wrong(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in NAMES if Manifest.load(PACKAGES / name).task in CALIBRATED])
+def test_a_card_says_how_honest_scores_are(name: str) -> None:
     manifest = Manifest.load(PACKAGES / name)
     readme = (ROOT / "model" / "bundled.md").read_text(encoding="utf-8")
 
     assert manifest.calibration is not None and (PACKAGES / name / "reliability.png").exists()
-    tested = {figure.dataset for figure in manifest.evaluation if "zero-shot" not in figure.metric}
-    for parts in (manifest.slices, manifest.baselines, manifest.wrong_answers, manifest.calibration.errors):
-        assert {part.dataset for part in parts} == tested
-    assert all(answer.truth != answer.answer for answer in manifest.wrong_answers)
+    assert f"packages/{name}/reliability.png" in readme
+    assert {error.dataset for error in manifest.calibration.errors} == {part.dataset for part in manifest.slices}
     (row,) = (line for line in readme.splitlines() if line.startswith(f"| `{name}` | {manifest.temperature:.2f} |"))
     for error in manifest.calibration.errors:
         assert f"{error.before:.3f} → {error.after:.3f}" in row

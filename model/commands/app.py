@@ -11,6 +11,7 @@ import typer
 
 from model.checkpoints.errors import CheckpointError
 from model.commands import examining, fetching, making, serving
+from model.commands.card import card
 from model.hub.errors import HubError
 from model.package import PackageError
 from model.storage.errors import StorageError
@@ -62,6 +63,7 @@ app.command()(making.unpack)
 app.command()(making.packages)
 app.command()(examining.verify)
 app.command()(examining.evaluate)
+app.command()(card)
 app.command()(examining.generate)
 app.command()(examining.summary)
 app.command()(serving.key)

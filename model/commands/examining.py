@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from model.commands.card import calibration_in_words
 from model.commands.choices import Data, Package, RunFolder
 from model.commands.tables import show
 from model.package import Figure
@@ -26,8 +27,8 @@ def evaluate(
 ) -> None:
     """Measure a package's figures on test data and write them into its manifest.
 
-    Of a classifier also how honest its scores are, where it is worse, and what it gets wrong, unless --limit is given.
-    It is measured on a table of your own if --data has one: test.csv, with columns text and label.
+    Also how honest its scores are, where it is worse, and what it answers, unless --limit is given; `trifold card`
+    shows it. A classifier is measured on a table of your own if --data has one: test.csv, with columns text and label.
     Fails where the precision costs more than it may, beside a reference.
     """
     from model.evaluation.costs import costs
@@ -40,8 +41,7 @@ def evaluate(
     measured = {figure.dataset for figure in figures}
     told = [each for each in calibration.errors if each.dataset in measured] if calibration is not None else []
     if calibration is not None and told:  # else it was fitted and measured on other data before
-        errors = ", ".join(f"{each.dataset} {each.before:.3f}, then {each.after:.3f}" for each in told)
-        print(f"temperature {calibration.temperature:g}; expected calibration error: {errors}")
+        print(calibration_in_words(calibration.model_copy(update={"errors": told})))
     if limit is None:
         for baseline in manifest.baselines:
             print(f"{baseline.dataset}: {baseline.name} has an accuracy of {baseline.accuracy:g}")

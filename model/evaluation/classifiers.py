@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,27 @@ from numpy.typing import NDArray
 
 from model.evaluation.baselines import bag_of_words, share_of_commonest
 from model.evaluation.calibration import (
-    by_confidence,
-    draw_reliability,
-    expected_calibration_error,
-    fit_temperature,
+    Array,
+    Mask,
+    calibrate,
+    check_drawing,
+    judged,
     probabilities,
+    reliability,
     sigmoid,
 )
+from model.evaluation.card import by_length, examples, shown, slices
 from model.evaluation.opened import Evaluation, Measured
 from model.evaluation.own_table import check_measurable
 from model.package import (
     Baseline,
     Calibration,
-    CalibrationError,
     Entailment,
+    Example,
     Figure,
     Manifest,
     PackageError,
     Slice,
-    WrongAnswer,
 )
 from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE
@@ -43,9 +44,6 @@ from model.training.own_files import has_part
 
 Read = Callable[[Path], Iterable[tuple[Any, int]]]
 
-WRONG_ANSWERS = 5  # of each data set
-LEAST_FITTED = 100  # rows of validation data that tell a temperature; of few without a mistake it would be next to 0
-MAX_INPUT_LENGTH = 200  # characters of those
 NEWS = 1000  # that are sorted into labels of a request
 
 
@@ -111,6 +109,10 @@ class Answered:
         """Whether each answer is right, (N,)."""
         return self.logits.argmax(-1) == self.truth
 
+    def judged(self, temperature: float) -> tuple[Array, Mask]:
+        """Return the answers' scores at a temperature, and whether they are right, (N,)."""
+        return judged(probabilities(self.logits, temperature), self.truth)
+
 
 def evaluate_classifier(evaluation: Evaluation) -> Measured:
     """Measure accuracy on the test data that have these labels, and F1 where one of two labels is to be found.
@@ -122,7 +124,7 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     data = _data_for(evaluation.data, manifest)
     is_softmax = manifest.activation == "softmax"  # else scores are no probabilities of labels that exclude one another
     if is_softmax and evaluation.limit is None:
-        import_module("matplotlib")  # draws the card's diagram: better missing now than after minutes
+        check_drawing()
     tests = [_answered(evaluation, dataset, read) for dataset, read in data.tests.items()]
     figures = [figure for test in tests for figure in _figures(evaluation, test)]
     if manifest.entailment is not None:
@@ -130,17 +132,20 @@ def evaluate_classifier(evaluation: Evaluation) -> Measured:
     remarks = [_remark(test, manifest) for test in tests if test.cut]
     if evaluation.limit is not None:
         return Measured(figures, remarks=remarks)
-    temperature, calibration = manifest.temperature, manifest.calibration
+    calibration = manifest.calibration
     if data.validation is not None:
         calibration = _calibration(evaluation, *data.validation, tests)
-        temperature = 1.0 if calibration is None else calibration.temperature
+    manifest = manifest.model_copy(update={"calibration": calibration})
+    shown_of = [examples_of(test, manifest, len(tests)) for test in tests]
     fields: dict[str, Any] = {
         "baselines": _baselines(evaluation, data, tests),
-        "slices": [part for test in tests for part in slices(test, manifest.labels)],
-        "wrong_answers": [answer for test in tests for answer in wrong_answers(test, manifest, temperature)],
+        "slices": [part for test in tests for part in slices_of(test, manifest.labels)],
+        "examples": [each for unpicked, _ in shown_of for each in unpicked],
+        "wrong_answers": [each for _, wrong in shown_of for each in wrong],
         "calibration": calibration,
     }
-    files = {RELIABILITY_FILE: _diagram(tests, temperature)} if is_softmax else {}
+    judges = {test.dataset: test.judged for test in tests}
+    files = {RELIABILITY_FILE: reliability(judges, manifest.temperature)} if is_softmax else {}
     return Measured(figures, fields, files, remarks)
 
 
@@ -157,17 +162,10 @@ def _data_for(data: Path, manifest: Manifest) -> Labelled:
 
 def _calibration(evaluation: Evaluation, fitted_on: str, read: Read, tests: Sequence[Answered]) -> Calibration | None:
     """Fit a temperature on validation data; none where they cannot tell one."""
-    validation = _answered(evaluation, fitted_on, read)
-    is_softmax = evaluation.manifest.activation == "softmax"
-    if not is_softmax or len(validation.truth) < LEAST_FITTED or validation.is_right.all():
+    if evaluation.manifest.activation != "softmax":
         return None
-    temperature = fit_temperature(validation.logits, validation.truth)
-    return Calibration(
-        temperature=round(temperature, 4),
-        fitted_on=fitted_on,
-        rows=len(validation.truth),
-        errors=[_calibration_error(test, temperature) for test in tests],
-    )
+    validation = _answered(evaluation, fitted_on, read)
+    return calibrate(validation.logits, validation.truth, fitted_on, {test.dataset: test.judged for test in tests})
 
 
 def _own(data: Path, manifest: Manifest) -> Labelled:
@@ -244,69 +242,36 @@ def _baselines(evaluation: Evaluation, data: Labelled, tests: Sequence[Answered]
     return [Baseline(dataset=test.dataset, name=name, accuracy=round(share, 4)) for name, test, share in found]
 
 
-def slices(test: Answered, labels: Sequence[str]) -> list[Slice]:
+def slices_of(test: Answered, labels: Sequence[str]) -> list[Slice]:
     """Return the accuracy on the quarters of a data set by length, where it has texts, and on each true label."""
-    parts: dict[str, NDArray[np.bool_]] = {}
-    if test.lengths is not None:
-        first = test.lengths.min()
-        for last in np.unique(np.quantile(test.lengths, [0.25, 0.5, 0.75, 1], method="lower")):
-            parts[f"{first} to {last} tokens"] = (first <= test.lengths) & (test.lengths <= last)
-            first = last + 1
+    parts = {} if test.lengths is None else by_length(test.lengths)
     parts |= {f"true label {label}": test.truth == number for number, label in enumerate(labels)}
-    return [
-        Slice(
-            dataset=test.dataset, part=name, rows=int(rows.sum()), accuracy=round(float(test.is_right[rows].mean()), 4)
-        )
-        for name, rows in parts.items()
-        if rows.any()
-    ]
+    return slices(test.dataset, "accuracy", parts, lambda rows: float(test.is_right[rows].mean()))
 
 
-def wrong_answers(test: Answered, manifest: Manifest, temperature: float) -> list[WrongAnswer]:
-    """Return some wrong answers, evenly from the whole data set, so that nobody picks them.
+def examples_of(test: Answered, manifest: Manifest, datasets: int) -> tuple[list[Example], list[Example]]:
+    """Return answers to some rows, and some wrong answers, with the scores that serving gives.
 
-    Their scores are those that serving gives. Where it gives raw numbers, none are returned.
+    Where it gives raw numbers, which no label is the answer of, none are returned.
     """
     if manifest.activation == "none":
-        return []
-    wrong = np.flatnonzero(~test.is_right)
-    chosen = wrong[np.linspace(0, len(wrong) - 1, min(len(wrong), WRONG_ANSWERS)).astype(int)]
-    is_softmax, logits = manifest.activation == "softmax", test.logits[chosen]
-    scores = probabilities(logits, temperature) if is_softmax else sigmoid(logits)
-    return [
-        WrongAnswer(
+        return [], []
+
+    def example(row: int) -> Example:
+        is_softmax, logits = manifest.activation == "softmax", test.logits[[row]]
+        (scores,) = probabilities(logits, manifest.temperature) if is_softmax else sigmoid(logits)
+        return Example(
             dataset=test.dataset,
-            input=_shown(test.inputs[index], index),
-            truth=manifest.labels[test.truth[index]],
-            answer=manifest.labels[row.argmax()],
-            score=round(float(row.max()), 4),
+            input=_shown(test.inputs[row], row),
+            truth=manifest.labels[test.truth[row]],
+            answer=manifest.labels[scores.argmax()],
+            score=round(float(scores.max()), 4),
         )
-        for index, row in zip(chosen.tolist(), scores, strict=True)
-    ]
+
+    return examples(len(test.truth), datasets, np.flatnonzero(~test.is_right), example)
 
 
-def _shown(given: Any, index: int) -> str:
+def _shown(given: Any, row: int) -> str:
     if not isinstance(given, str | tuple):
-        return f"image {index}"
-    text = given if isinstance(given, str) else " / ".join(given)
-    return text if len(text) <= MAX_INPUT_LENGTH else f"{text[:MAX_INPUT_LENGTH].rstrip()} …"
-
-
-def _calibration_error(test: Answered, temperature: float) -> CalibrationError:
-    before, after = (
-        expected_calibration_error(probabilities(test.logits, each), test.truth) for each in (1.0, temperature)
-    )
-    return CalibrationError(dataset=test.dataset, before=round(before, 4), after=round(after, 4))
-
-
-def _diagram(tests: Sequence[Answered], temperature: float) -> bytes:
-    """Return the reliability diagram, before and over the temperature."""
-    ways = {"before": 1.0} | ({f"over {temperature:.2f}": temperature} if temperature != 1.0 else {})
-    return draw_reliability(
-        {
-            test.dataset: {
-                way: by_confidence(probabilities(test.logits, each), test.truth) for way, each in ways.items()
-            }
-            for test in tests
-        }
-    )
+        return f"image {row}"
+    return shown(given if isinstance(given, str) else " / ".join(given))

@@ -8,16 +8,19 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from model.evaluation.answerers import evaluate_answerer
+from model.evaluation.card import EXAMPLES, by_length, evenly, slices
 from model.evaluation.classifiers import evaluate_classifier
 from model.evaluation.opened import Evaluation, Measured
-from model.evaluation.spans import evaluate_answerer, evaluate_tagger
+from model.evaluation.taggers import evaluate_tagger
 from model.evaluation.translators import evaluate_translator
 from model.export.naive import NaiveDecoder
-from model.package import Figure, Manifest, PackageError, TaskName
+from model.package import Example, Figure, Manifest, PackageError, TaskName
 from model.package.files import sha256_of
 from model.progress import with_bar
-from model.training.objectives.pair import spearman
+from model.training.objectives.pair import Pair, spearman
 from model.training.pairs import ALIKE, read_scored_pairs
 from model.training.readers import story_of
 
@@ -32,7 +35,7 @@ def evaluate(
 ) -> list[Figure]:
     """Measure a package's figures, write them into its manifest and return them; other figures there stay.
 
-    A classifier's card is measured with them: calibration, slices, baselines, wrong answers. `tell` is given the
+    The card is measured with them: calibration, slices, baselines, examples, wrong answers. `tell` is given the
     figures and remarks on them before they are written, as hours may have gone into what a full disk does not take.
 
     `reference` is the same model as a float32 package: its figures stand beside the package's own, so that what the
@@ -58,7 +61,7 @@ def evaluate(
     return figures
 
 
-BY_DATASET = {"baselines", "slices", "wrong_answers"}  # parts of a card, each of a data set
+BY_DATASET = {"baselines", "slices", "examples", "wrong_answers"}  # parts of a card, each of a data set
 
 
 def _keep(package: Path, before: Manifest, measured: Measured, figures: Sequence[Figure]) -> None:
@@ -111,11 +114,10 @@ def _evaluate_embeddings(evaluation: Evaluation) -> Measured:
     embedding = evaluation.manifest.embedding
     prompt = embedding.prompts[embedding.default_prompt] if embedding and embedding.default_prompt else ""
     texts = [prompt + text for pair in pairs for text in (pair.first, pair.second)]
-    vectors, _ = evaluation.run_texts(texts, "embeddings")
+    vectors, lengths = evaluation.run_texts(texts, "embeddings")
     vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     cosines = (vectors[::2] * vectors[1::2]).sum(-1)
-    value = spearman(cosines, np.array([pair.score for pair in pairs]))
-    return Measured([evaluation.figure("stsb/test", "Spearman", value)])
+    return _compared(evaluation, pairs, cosines.astype(np.float64), lengths[::2] + lengths[1::2])
 
 
 def _evaluate_scores(evaluation: Evaluation) -> Measured:
@@ -123,9 +125,25 @@ def _evaluate_scores(evaluation: Evaluation) -> Measured:
     if tuple(evaluation.manifest.labels) != ALIKE:
         raise PackageError(f"{evaluation.folder}: there is no test data for what its score means")
     pairs = list(islice(read_scored_pairs(evaluation.data, "test"), evaluation.limit))
-    logits, _ = evaluation.run_texts([(pair.first, pair.second) for pair in pairs], "logits")
-    value = spearman(logits[:, 0].astype(np.float64), np.array([pair.score for pair in pairs]))
-    return Measured([evaluation.figure("stsb/test", "Spearman", value)])
+    logits, lengths = evaluation.run_texts([(pair.first, pair.second) for pair in pairs], "logits")
+    return _compared(evaluation, pairs, logits[:, 0].astype(np.float64), lengths)
+
+
+def _compared(
+    evaluation: Evaluation, pairs: Sequence[Pair], found: NDArray[np.float64], lengths: NDArray[np.int64]
+) -> Measured:
+    """Compare numbers (N,) that pairs were given with people's scores; `lengths` are in tokens, of both texts."""
+    dataset, scores = "stsb/test", np.array([pair.score for pair in pairs])
+    figures = [evaluation.figure(dataset, "Spearman", spearman(found, scores))]
+    if evaluation.limit is not None:
+        return Measured(figures)
+    parts = slices(dataset, "Spearman", by_length(lengths), lambda rows: spearman(found[rows], scores[rows]))
+    unpicked = [
+        # Whose words these are, and under which terms, is not known of each pair, so none is quoted.
+        Example(dataset=dataset, input=f"pair {row}", truth=f"{scores[row]:.2f}", answer=f"{found[row]:.2f}")
+        for row in evenly(range(len(pairs)), EXAMPLES)
+    ]
+    return Measured(figures, {"slices": parts, "examples": unpicked})
 
 
 def _evaluate_perplexity(evaluation: Evaluation) -> Measured:

@@ -20,7 +20,7 @@ from model.package.manifest import (
     Training,
     Verification,
 )
-from model.package.measured import Baseline, Calibration, CalibrationError, Slice, WrongAnswer
+from model.package.measured import Baseline, Calibration, CalibrationError, Example, Slice
 from model.package.tokenizer import PackageTokenizer
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Detokenizer",
     "Embedding",
     "Entailment",
+    "Example",
     "Figure",
     "Generation",
     "GraphEntry",
@@ -54,5 +55,4 @@ __all__ = [
     "TokenLimits",
     "Training",
     "Verification",
-    "WrongAnswer",
 ]

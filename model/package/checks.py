@@ -31,6 +31,7 @@ GRAPHS_OF_TASK: dict[TaskName, set[str]] = {
     "summarize": {"encoder", "decoder", "candidates"},
 }
 WITH_VECTORS: frozenset[TaskName] = frozenset({"embed", "embed_sparse"})
+CALIBRATED: tuple[TaskName, ...] = ("classify", "tag", "answer")
 INPUTS_OF_TEXT = {"input_ids", "last_positions", "total_length"}
 
 
@@ -100,8 +101,8 @@ def _of_labels(manifest: Manifest) -> Iterator[str]:
         yield f"labels has {count}; the model has {outputs} outputs"
     if wanted not in {None, count}:
         yield f"labels has {count}; task {task} needs {wanted}"
-    if manifest.calibration is not None and (task != "classify" or manifest.activation != "softmax"):
-        yield "calibration goes with a classifier whose activation is 'softmax'"
+    if manifest.calibration is not None and (task not in CALIBRATED or manifest.activation != "softmax"):
+        yield f"calibration goes with the tasks {', '.join(CALIBRATED)}, and activation 'softmax'"
     if task in {"classify", "rerank"} and count == 1 and manifest.activation == "softmax":
         yield "activation is 'softmax', by which a single label always scores 1; use 'sigmoid' or 'none'"
 

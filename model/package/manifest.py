@@ -17,7 +17,7 @@ from model.package.encoders import Activation, Embedding, Entailment, PairText, 
 from model.package.files import sha256_of, write_whole
 from model.package.generation import Generation, TaskPrompt
 from model.package.languages import Languages
-from model.package.measured import Baseline, Calibration, Slice, WrongAnswer
+from model.package.measured import Baseline, Calibration, Example, Slice
 from model.package.part import Part, Side, TokenId
 
 TaskName = Literal[
@@ -203,10 +203,11 @@ class Manifest(Part):
     training_data: list[Dataset]
     training: Training | None = None
     evaluation: list[Figure] = Field([])
-    calibration: Calibration | None = Field(None, description="of a classifier's scores; serving applies it")
+    calibration: Calibration | None = Field(None, description="of the scores of labels and spans; serving applies it")
     baselines: list[Baseline] = Field([])
     slices: list[Slice] = Field([])
-    wrong_answers: list[WrongAnswer] = Field([])
+    examples: list[Example] = Field([], description="evenly from the first to the last row of each data set")
+    wrong_answers: list[Example] = Field([], description="evenly from the first to the last wrong one")
     samples: list[Sample] = Field([])
     verification: Verification
     sha256: dict[FileName, str] = Field(description="file → hash, of every file but this one")

@@ -1,14 +1,14 @@
-"""What of a package was measured beside its figures: how sure it may be, where it is worse, what it gets wrong."""
+"""What of a package was measured beside its figures: how sure it may be, where it is worse, what it answers."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from model.package.part import Part
 
 
 class CalibrationError(Part):
-    """How far a classifier's scores are from how often it is right, on one data set."""
+    """How far scores are from how often what they stand for is right, on one data set."""
 
     dataset: str
     before: float = Field(ge=0, le=1, description="the expected calibration error (15 bins) of plain scores")
@@ -25,12 +25,13 @@ class Calibration(Part):
 
 
 class Slice(Part):
-    """A part of a data set, and how often the answer is right there."""
+    """A part of a data set, and a figure of it."""
 
     dataset: str
     part: str = Field(description="as: 5 to 18 tokens")
     rows: int = Field(ge=1)
-    accuracy: float = Field(ge=0, le=1)
+    metric: str = Field("accuracy", description="as in figures")
+    value: float = Field(validation_alias=AliasChoices("value", "accuracy"))  # the latter in older manifests
 
 
 class Baseline(Part):
@@ -41,11 +42,11 @@ class Baseline(Part):
     accuracy: float = Field(ge=0, le=1)
 
 
-class WrongAnswer(Part):
-    """A wrong answer, unpicked."""
+class Example(Part):
+    """An answer to a row of test data, unpicked."""
 
     dataset: str
-    input: str = Field(description="its beginning where it is long; of an image its number in the data set")
+    input: str = Field(description="its beginning where it is long; of what is not quoted its number in the data set")
     truth: str
     answer: str
-    score: float = Field(ge=0, le=1)
+    score: float | None = Field(None, ge=0, le=1, description="none where an answer has no score, or several")

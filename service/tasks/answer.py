@@ -7,6 +7,7 @@ from service.errors import EmptyInput, InvalidRequest
 from service.schemas import AnswerRequest, AnswerResponse, Answers, Span, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
 from service.tasks.pool import CHARACTERS_PER_READ_TOKEN
+from service.tasks.scores import calibrated
 from service.tasks.spans import Spans, answers, best_spans
 from service.tasks.texts import as_list, check_characters, check_copies
 
@@ -48,7 +49,8 @@ class Answer:
         count, most = CANDIDATES * request.top_k, request.max_answer_tokens
         for row, window in zip(windows.rows, windows.ranges, strict=True):
             size = len(window) * max(CHARACTERS_PER_READ_TOKEN, min(most, len(window)) // SPANS_PER_CHARACTER)
-            spans, none = await pool.run(permit, size, best_spans, row, text, window, count, most)
+            logits = calibrated(row, self._manifest, "softmax")
+            spans, none = await pool.run(permit, size, best_spans, logits, text, window, count, most)
             found.append(spans)
             no_answer = min(no_answer, none)
         size = len(text.ids) * CHARACTERS_PER_READ_TOKEN

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from model.package import Aggregation, Tagging
+from service.engine.arrays import Array
 from service.errors import EmptyInput
 from service.schemas import Entity, TagRequest, TagResponse, Usage
 from service.tasks.encoder import Encoder, Reading, Windows
 from service.tasks.entities import Tags, entities
 from service.tasks.long_texts import read_from
 from service.tasks.pool import CHARACTERS_PER_READ_TOKEN
-from service.tasks.scores import softmax
+from service.tasks.scores import label_scores
 from service.tasks.texts import as_list
 
 
@@ -51,7 +52,10 @@ class Tag:
         """Return a text's entities; each token's label is read in one window."""
         tokens = windows.text
         scores = [
-            softmax(row[len(tokens.before.ids) :][part.start - window.start : part.stop - window.start])
+            self._scores(row[len(tokens.before.ids) :][part.start - window.start : part.stop - window.start])
             for row, window, part in zip(windows.rows, windows.ranges, read_from(windows.ranges), strict=True)
         ]
         return entities(text, np.concatenate(scores), tokens.offsets, tokens.words, self._tags, aggregation, ignored)
+
+    def _scores(self, logits: Array) -> Array:
+        return label_scores(logits, self._manifest, "softmax")

@@ -39,12 +39,12 @@ def test_it_has_the_address_of_every_licence_that_it_names() -> None:
 
 
 def test_it_tells_the_terms_of_examples_that_manifests_quote() -> None:
-    quoting = {answer.dataset for manifest in MANIFESTS for answer in manifest.wrong_answers}
+    quoting = {each.dataset for manifest in MANIFESTS for each in (*manifest.examples, *manifest.wrong_answers)}
+    told = section("Examples quoted from test data")
 
-    assert {"imdb/test", "nli_mix/test_snli"} <= quoting
-    assert {"IMDb Large Movie Review Dataset: unclear: none was published", "SNLI: CC BY-SA 4.0"} <= {
-        *section("Examples quoted from test data")
-    }
+    assert {"imdb/test", "nli_mix/test_snli", "squad11/dev", "stsb/test"} <= quoting
+    assert {"IMDb Large Movie Review Dataset: unclear: none was published", "SNLI: CC BY-SA 4.0"} <= {*told}
+    assert not any(entry.startswith("STS") for entry in told)  # whose pairs are told by their numbers
 
 
 def test_it_names_the_storybooks_authors_in_a_file_beside_it() -> None:

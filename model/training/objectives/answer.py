@@ -29,6 +29,12 @@ class Question:
     context: str
     answers: Sequence[tuple[str, int]]
 
+    def marks(self, text: str) -> tuple[float, bool]:
+        """Return the F1 of an answer's words, 0 to 1, and whether it matches, against the nearest true answer."""
+        truths = [truth for truth, _ in self.answers]
+        is_exact = any(_normalised(text) == _normalised(truth) for truth in truths)
+        return max(_overlap(text, truth) for truth in truths), is_exact
+
 
 @dataclass
 class Answer:
@@ -89,11 +95,11 @@ class Answer:
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the mean cross-entropy of the starts and the ends."""
-        logits = self._logits(model, batch)
+        logits = self.logits(model, batch)
         starts, ends = (cross_entropy(logits[:, :, side], batch["spans"][:, side]) for side in (0, 1))
         return (starts + ends) / 2
 
-    def _logits(self, model: nn.Module, batch: Batch) -> Tensor:
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return float logits (B, T, 2) of starts and ends; padding is out of the question."""
         logits = model(batch["input_ids"], batch["attention_mask"], batch["segment_ids"]).float()
         return logits.masked_fill(~batch["attention_mask"][:, :, None], torch.finfo(torch.float32).min)
@@ -101,17 +107,10 @@ class Answer:
     def score(self, model: nn.Module, batch: Batch) -> list[tuple[int, float, str]]:
         """Return each window's best answer: of which row, how good it seems, its text."""
         answers = []
-        for place, logits in zip(batch["windows"].tolist(), self._logits(model, batch).cpu(), strict=True):
+        for place, logits in zip(batch["windows"].tolist(), self.logits(model, batch).cpu(), strict=True):
             row, window = self.windows[place]
-            length = len(window.ids)
-            is_text = torch.tensor([text == 1 for text in window.sequence_ids])  # the second, which is the context
-            sums = logits[:length, None, 0] + logits[None, :length, 1]
-            allowed = torch.ones(length, length, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
-            sums = sums.masked_fill(~(allowed & is_text[:, None] & is_text[None]), -torch.inf)
-            start, end = divmod(int(sums.argmax()), length)
-            text = self.rows[row].context[window.offsets[start][0] : window.offsets[end][1]]
-            # Against "no answer here", so that windows of one text compare.
-            answers.append((row, float(sums.max() - logits[0].sum()), text))
+            start, end, score = best_span(window, logits)
+            answers.append((row, score, self.rows[row].context[window.offsets[start][0] : window.offsets[end][1]]))
         return answers
 
     def summarise(self, scores: Sequence[list[tuple[int, float, str]]]) -> dict[str, float]:
@@ -119,12 +118,23 @@ class Answer:
         best: dict[int, tuple[float, str]] = {}
         for row, score, text in (answer for batch in scores for answer in batch):
             best[row] = max(best.get(row, (score, text)), (score, text))
-        exact = overlap = 0.0
-        for row, (_, text) in best.items():
-            truths = [truth for truth, _ in self.rows[row].answers]
-            exact += max(_normalised(text) == _normalised(truth) for truth in truths)
-            overlap += max(_overlap(text, truth) for truth in truths)
-        return {"F1": overlap / len(best), "exact match": exact / len(best)}
+        marks = [self.rows[row].marks(text) for row, (_, text) in best.items()]
+        overlap, exact = (sum(each) / len(marks) for each in zip(*marks, strict=True))
+        return {"F1": overlap, "exact match": exact}
+
+
+def best_span(window: Encoding, logits: Tensor) -> tuple[int, int, float]:
+    """Return the first and the last token of a window's best answer, and how good it seems, of logits (T, 2).
+
+    That is against "no answer here", so that windows of one text compare.
+    """
+    length = len(window.ids)
+    is_text = torch.tensor([text == 1 for text in window.sequence_ids])  # the second, which is the context
+    sums = logits[:length, None, 0] + logits[None, :length, 1]
+    allowed = torch.ones(length, length, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
+    sums = sums.masked_fill(~(allowed & is_text[:, None] & is_text[None]), -torch.inf)
+    start, end = divmod(int(sums.argmax()), length)
+    return start, end, float(sums.max() - logits[0].sum())
 
 
 def _span(window: Encoding, answer: tuple[str, int]) -> tuple[int, int]:

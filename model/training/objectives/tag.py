@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
@@ -20,6 +21,13 @@ from model.training.batches import length_batches
 from model.training.objectives.objective import IGNORED, Batch, Ragged, predicted
 
 Entity = tuple[int, int, str]  # first word, the word behind the last, kind
+
+
+class Compared(NamedTuple):
+    """The entities found in a sentence, and those that are in it."""
+
+    found: set[Entity]
+    true: set[Entity]
 
 
 @dataclass
@@ -80,19 +88,24 @@ class Tag:
         logits = model(batch["input_ids"], batch["attention_mask"]).float()
         return cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
 
-    def score(self, model: nn.Module, batch: Batch) -> tuple[int, int, int]:
-        """Count the entities found rightly, found, and there."""
-        found = model(batch["input_ids"], batch["attention_mask"]).argmax(-1)
-        right = named = there = 0
-        for guesses, targets in zip(found.tolist(), batch["targets"].tolist(), strict=True):
-            pairs = [pair for pair in zip(guesses, targets, strict=True) if pair[1] != IGNORED]
-            guessed, true = (set(entities([self.labels[pair[side]] for pair in pairs])) for side in (0, 1))
-            right, named, there = right + len(guessed & true), named + len(guessed), there + len(true)
-        return right, named, there
+    def score(self, model: nn.Module, batch: Batch) -> list[Compared]:
+        """Return each sentence's entities, as they are found and as they are."""
+        return self.compared(model(batch["input_ids"], batch["attention_mask"]), batch)
 
-    def summarise(self, scores: Sequence[tuple[int, int, int]]) -> dict[str, float]:
+    def compared(self, logits: Tensor, batch: Batch) -> list[Compared]:
+        """Return each sentence's entities, as logits (B, T, labels) have them and as they are."""
+        sentences = []
+        for guesses, targets in zip(logits.argmax(-1).tolist(), batch["targets"].tolist(), strict=True):
+            pairs = [pair for pair in zip(guesses, targets, strict=True) if pair[1] != IGNORED]
+            found, true = (set(entities([self.labels[pair[side]] for pair in pairs])) for side in (0, 1))
+            sentences.append(Compared(found, true))
+        return sentences
+
+    def summarise(self, scores: Iterable[Sequence[Compared]]) -> dict[str, float]:
         """Name precision, recall and F1 of whole entities, 0 to 1."""
-        right, named, there = (sum(column) for column in zip(*scores, strict=True))
+        sentences = [sentence for batch in scores for sentence in batch]
+        right = sum(len(sentence.found & sentence.true) for sentence in sentences)
+        named, there = (sum(len(each) for each in side) for side in zip(*sentences, strict=True))
         precision, recall = right / max(1, named), right / max(1, there)
         both = max(precision + recall, 1e-9)
         return {"entity F1": 2 * precision * recall / both, "precision": precision, "recall": recall}

@@ -7,10 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.evaluation import classifiers
+from model.evaluation import calibration as calibrating
 from model.evaluation.baselines import _words, bag_of_words, share_of_commonest
-from model.evaluation.calibration import expected_calibration_error, fit_temperature, probabilities
-from model.evaluation.classifiers import LEAST_FITTED, Answered, Labelled, _baselines, slices, wrong_answers
+from model.evaluation.calibration import (
+    LEAST_FITTED,
+    expected_calibration_error,
+    fit_temperature,
+    judged,
+    probabilities,
+)
+from model.evaluation.classifiers import Answered, Labelled, _baselines, examples_of, slices_of
 from model.evaluation.evaluate import evaluate
 from model.evaluation.opened import Evaluation
 from model.package import Manifest
@@ -48,7 +54,8 @@ def test_a_card_tells_what_the_answers_are_worth(sentiment: TinyPackage, data: P
     assert (calibration.fitted_on, calibration.rows) == ("sms_spam/validation", LEAST_FITTED)
     (error,) = calibration.errors
     expected = [
-        expected_calibration_error(probabilities(logits["test"], each), truth["test"]) for each in (1.0, temperature)
+        expected_calibration_error(*judged(probabilities(logits["test"], each), truth["test"]))
+        for each in (1.0, temperature)
     ]
     assert [error.before, error.after] == pytest.approx(expected, abs=0.02)  # an answer may fall into another bin
     accuracy = float((logits["test"].argmax(-1) == truth["test"]).mean())
@@ -56,10 +63,12 @@ def test_a_card_tells_what_the_answers_are_worth(sentiment: TinyPackage, data: P
     by_label = [part for part in manifest.slices if "label" in part.part]
     for parts in (by_length, by_label):
         assert sum(part.rows for part in parts) == 60
-        assert sum(part.rows * part.accuracy for part in parts) / 60 == pytest.approx(accuracy, abs=1e-3)
+        assert sum(part.rows * part.value for part in parts) / 60 == pytest.approx(accuracy, abs=1e-3)
     assert manifest.baselines[0].accuracy == pytest.approx(max(np.bincount(truth["test"])) / 60, abs=1e-4)
     of = {text: readers.SPAM[label] for text, label in rows["test"]}
-    assert len(manifest.wrong_answers) == 5
+    assert (len(manifest.examples), len(manifest.wrong_answers)) == (20, 5)
+    assert all(of[each.input] == each.truth for each in manifest.examples)
+    assert 0 < sum(each.truth == each.answer for each in manifest.examples) < 20
     assert all(of[each.input] == each.truth != each.answer for each in manifest.wrong_answers)
     assert (package.folder / "reliability.png").read_bytes().startswith(b"\x89PNG")
 
@@ -69,7 +78,7 @@ def test_validation_data_that_are_few_tell_no_temperature(
 ) -> None:
     package = balanced(sentiment, WORDS, tmp_path / "spam")
     evaluate(package.folder, data)
-    monkeypatch.setattr(classifiers, "LEAST_FITTED", LEAST_FITTED + 1)
+    monkeypatch.setattr(calibrating, "LEAST_FITTED", LEAST_FITTED + 1)
     evaluate(package.folder, data)
 
     manifest = Manifest.load(package.folder)
@@ -130,9 +139,9 @@ def answered(lengths: list[int], truth: list[int], said: list[int]) -> Answered:
 
 
 def test_quarters_by_length_hold_each_text_once() -> None:
-    found = slices(answered(list(range(1, 9)), [0] * 8, [0] * 6 + [1] * 2), ["no", "yes"])
+    found = slices_of(answered(list(range(1, 9)), [0] * 8, [0] * 6 + [1] * 2), ["no", "yes"])
 
-    told = [(part.part, part.rows, part.accuracy) for part in found]
+    told = [(part.part, part.rows, part.value) for part in found]
     assert told[-1] == ("true label no", 8, 0.75)  # and none of a label that is nowhere
     assert sum(rows for part, rows, _ in told if "tokens" in part) == 8
     assert told[0][2] == 1.0 and told[-2][2] < 0.5  # the longest are wrong
@@ -145,18 +154,18 @@ def test_the_commonest_label_is_that_of_what_is_tested_on(sentiment: TinyPackage
 
 
 def test_texts_of_one_length_are_one_part() -> None:
-    (by_length, _) = slices(answered([4] * 5, [0] * 5, [0] * 5), ["no", "yes"])
+    (by_length, _) = slices_of(answered([4] * 5, [0] * 5, [0] * 5), ["no", "yes"])
 
     assert (by_length.part, by_length.rows) == ("4 to 4 tokens", 5)
 
 
 def test_wrong_answers_come_from_the_whole_data_set(sentiment: TinyPackage) -> None:
     truth = [0, 1] * 50
-    found = wrong_answers(answered([1] * 100, truth, [0] * 100), sentiment.manifest, 1.0)
+    _, found = examples_of(answered([1] * 100, truth, [0] * 100), sentiment.manifest, 1)
 
     assert [answer.input for answer in found] == ["text 1", "text 25", "text 49", "text 73", "text 99"]
     assert {(answer.truth, answer.answer) for answer in found} == {("positive", "negative")}
-    assert not wrong_answers(answered([1] * 4, [0] * 4, [0] * 4), sentiment.manifest, 1.0)
+    assert not examples_of(answered([1] * 4, [0] * 4, [0] * 4), sentiment.manifest, 1)[1]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +177,8 @@ def test_wrong_answers_have_the_scores_that_serving_gives(
     manifest = sentiment.manifest.model_copy(update={"activation": activation})
     test = Answered("set", ["one", "two"], np.array([1, 1]), np.array([[1.0, 0.0], [0.0, -1.0]], np.float32), None)
 
-    assert [answer.score for answer in wrong_answers(test, manifest, 1.0)] == scores
+    unpicked, wrong = examples_of(test, manifest, 1)
+    assert [answer.score for answer in unpicked] == [answer.score for answer in wrong] == scores
 
 
 def test_a_bag_of_words_learns_what_words_tell_and_no_order() -> None:

@@ -17,7 +17,6 @@ from tokenizers.processors import TemplateProcessing
 
 from model.evaluation.evaluate import EVALUATIONS, evaluate
 from model.evaluation.opened import Evaluation, Measured
-from model.evaluation.spans import evaluate_answerer
 from model.export.export import export_package
 from model.export.naive import text_inputs
 from model.export.runs import tokens_of
@@ -27,7 +26,6 @@ from model.package.images import normalised
 from model.package.manifest import RELIABILITY_FILE, TOKENIZER_FILE
 from model.training import nli, readers
 from model.training.errors import DataError
-from model.training.objectives import Answer, Tag
 from model.training.recipes import RECIPES
 from tests.conftest import TEXTS, MakePackage, TinyPackage, with_manifest
 from tests.model.data_files import write_idx, write_xz
@@ -133,7 +131,14 @@ def test_vectors_are_measured_by_the_order_of_their_cosines(embed: TinyPackage, 
     rows = "".join(f"{one}\t{other}\t{order[index]}\n" for index, (one, other) in enumerate(pairs))
     write_xz(tmp_path / "data" / "stsb" / "test.tsv.xz", f"sentence1\tsentence2\tscore\n{rows}")
 
-    assert figures(copy_of(embed, tmp_path), tmp_path / "data") == {("stsb/test", "Spearman"): pytest.approx(1.0)}
+    package = copy_of(embed, tmp_path)
+    assert figures(package, tmp_path / "data") == {("stsb/test", "Spearman"): pytest.approx(1.0)}
+
+    manifest = Manifest.load(package)
+    assert sum(part.rows for part in manifest.slices) == 4
+    assert [each.input for each in manifest.examples] == [f"pair {place}" for place in range(4)]  # none is quoted
+    assert [float(each.answer) for each in manifest.examples] == pytest.approx(cosines, abs=0.006)
+    assert [float(each.truth) for each in manifest.examples] == [order[place] / 5 for place in range(4)]
 
 
 def test_how_long_vectors_are_does_not_change_their_order(
@@ -219,85 +224,6 @@ def test_news_that_are_drawn_evenly_are_not_called_the_first(make_package: MakeP
         "nli_mix/test_mnli_dev_matched, first 2",
         "ag_news_subset/test, 2 of it",
     }
-
-
-def conll(sentences: list[tuple[list[str], list[str]]]) -> str:
-    return "\n".join(
-        "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) for words, tags in sentences
-    )
-
-
-def test_taggers_are_scored_by_whole_entities_as_in_training(make_package: MakePackage, tmp_path: Path) -> None:
-    entities, data = make_package("entities"), tmp_path / "data"
-    rng = np.random.default_rng(0)
-    words = [text.split()[:9] for text in TEXTS]
-    rows = [(each, [str(tag) for tag in rng.choice(["O", "B-PER", "B-LOC", "B-ORG"], len(each))]) for each in words * 8]
-    write_xz(data / "wikigold" / "all.conll.xz", conll(rows))
-    theirs = {"B-PER": "B-person", "B-LOC": "B-location", "B-ORG": "B-group", "O": "O"}
-    write_xz(data / "wnut17" / "test.conll.xz", conll([(each, [theirs[tag] for tag in tags]) for each, tags in rows]))
-
-    found = figures(copy_of(entities, tmp_path), data)
-
-    for dataset, tested in (("wikigold/every tenth from the sixth", rows[5::10]), ("wnut17/test", rows)):
-        objective = Tag(entities.training_tokenizer, 64, readers.TAGS)
-        objective.encode(tested)
-        with torch.no_grad():
-            batch = objective.collate(range(len(tested)))
-            expected = objective.summarise([objective.score(entities.model, batch)])
-        assert {metric: value for (of, metric), value in found.items() if of == dataset} == pytest.approx(
-            expected, abs=1e-3
-        )
-    assert found["wnut17/test", "recall"] > 0
-
-
-def write_questions(data: Path) -> None:
-    """Write questions about a paragraph that is longer than a window."""
-    context = " ".join(TEXTS * 2)  # more than a window
-    asked = [
-        {"question": f"Who {word}?", "answers": [{"text": word, "answer_start": context.index(word)}]}
-        for word in ("dog", "ball", "film", "Dan")
-    ]
-    write_xz(data / "squad11" / "dev.jsonl.xz", json.dumps({"title": "T", "context": context, "qas": asked}))
-
-
-def test_answerers_are_scored_as_squad_scores_them(make_package: MakePackage, tmp_path: Path) -> None:
-    answers, data = make_package("answers"), tmp_path / "data"
-    write_questions(data)
-
-    found = figures(copy_of(answers, tmp_path), data)
-
-    objective = Answer(answers.training_tokenizer, 64, stride=16)
-    objective.encode(readers.read_questions(data, "test"))
-    with torch.no_grad():
-        batch = objective.collate(range(len(objective.windows)))
-        expected = objective.summarise([objective.score(answers.model, batch)])
-    assert len(objective.windows) > 4
-    assert {metric for _, metric in found} == {"F1", "exact match"}
-    assert {metric: value for (_, metric), value in found.items()} == pytest.approx(expected, abs=1e-3)
-
-
-def test_padding_that_a_tokenizer_stores_is_not_measured(
-    make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers, data, lengths = make_package("answers"), tmp_path / "data", []
-    write_questions(data)
-    padding = copy_of(answers, tmp_path)
-    tokenizer = Tokenizer.from_file(str(padding / TOKENIZER_FILE))
-    tokenizer.enable_padding(length=64)
-    tokenizer.save(str(padding / TOKENIZER_FILE))
-    hashes = {**answers.manifest.sha256, TOKENIZER_FILE: sha256_of(padding / TOKENIZER_FILE)}
-    answers.manifest.model_copy(update={"sha256": hashes}).save(padding)
-    scored = Answer.score
-
-    def noted(self: Answer, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> list[tuple[int, float, str]]:
-        lengths.append(batch["attention_mask"].sum(1).tolist())
-        return scored(self, model, batch)
-
-    monkeypatch.setattr(Answer, "score", noted)
-    for folder in (answers.folder, padding):
-        evaluate_answerer(Evaluation(folder, data))
-
-    assert lengths[0] == lengths[1] and min(lengths[0]) < 64
 
 
 def test_a_default_prompt_is_measured_with_each_text(

@@ -51,6 +51,31 @@ def test_a_sentence_with_several_translations_is_scored_against_all_and_against_
             assert found[key] == pytest.approx(of_each, abs=1e-3)
 
 
+def test_a_translators_card_tells_where_it_is_worse_and_what_it_says(translate: TinyPackage, tmp_path: Path) -> None:
+    package, data = copy_of(translate, tmp_path), tmp_path / "data"
+    languages = translate.manifest.languages
+    assert languages is not None
+    into_german = languages.model_copy(update={"directions": [("en", "de")]})
+    Manifest.load(package).model_copy(update={"languages": into_german}).save(package)
+    pairs = [("Hi.", "Hallo."), ("Hi.", "Hi!"), ("Dan loves ice cream.", "Dan liebt Eis."), ("Dan loves Dan.", "Nein.")]
+    rows = "en\tde\n" + "".join(f"{one}\t{two}\n" for one, two in pairs)
+    write_xz(data / "tatoeba_en_de" / "test.tsv.xz", rows)
+    write_xz(data / "multi30k" / "test_2016_flickr.tsv.xz", rows)
+
+    evaluate(package, data)
+
+    manifest = Manifest.load(package)
+    assert {part.metric for part in manifest.slices} == {"sacreBLEU en-de, single-reference, beam 4"}
+    for dataset in ("tatoeba_en_de/test", "multi30k/test_2016_flickr"):
+        assert sum(part.rows for part in manifest.slices if part.dataset == dataset) == len(pairs)
+    told = {each.input: (each.truth, each.answer) for each in manifest.examples}
+    texts = ["Hi.", "Dan loves ice cream.", "Dan loves Dan."]
+    answers = translated(Evaluation(package, data), texts, ("en", "de"), 4)
+    truths = ["Hallo.; Hi!", "Dan liebt Eis.", "Nein."]
+    assert told == {f"en-de: {text}": each for text, each in zip(texts, zip(truths, answers, strict=True), strict=True)}
+    assert {each.dataset for each in manifest.examples} == {"tatoeba_en_de/test"}  # captions are not quoted
+
+
 def test_what_scores_translations_is_missed_before_anything_is_translated(
     translate: TinyPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,11 +190,10 @@ CLASSIFIER = TINY["sentiment"].to_dict()
         ({"entailment": {"entails": 2, "contradicts": 0}}, r"entailment\.entails is 2; labels has 2"),
         ({"entailment": {"entails": 0, "contradicts": 2}}, r"entailment\.contradicts is 2; labels has 2"),
         ({"entailment": PAIR_OF_LABELS, "task": "tag"}, "entailment goes with a classifier of texts"),
-        ({"calibration": CALIBRATION, "task": "tag"}, "calibration goes with a classifier whose activation is"),
         ({"calibration": {**CALIBRATION, "temperature": 0}}, r"calibration\.temperature: .* greater than 0"),
         (
             {"calibration": CALIBRATION, "activation": "sigmoid"},
-            "calibration goes with a classifier whose activation is",
+            "calibration goes with the tasks classify, tag, answer, and activation 'softmax'",
         ),
         ({"entailment": {"entails": 1, "contradicts": 1}}, "are both 1; they are two labels"),
         ({"entailment": {**PAIR_OF_LABELS, "template": "no place"}}, r"entailment\.template"),
@@ -234,7 +233,7 @@ def test_a_task_that_is_asked_for_in_words_changes_what_it_states_alone(translat
 def test_a_package_that_was_never_calibrated_divides_by_one(sentiment: TinyPackage, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(sentiment.folder, tmp_path / "package"))
     path = folder / "manifest.json"
-    new = ("calibration", "baselines", "slices", "wrong_answers")
+    new = ("calibration", "baselines", "slices", "examples", "wrong_answers")
     path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key not in new}))
 
     assert Manifest.load(folder).temperature == 1.0
