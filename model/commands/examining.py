@@ -43,7 +43,7 @@ def evaluate(
     if calibration is not None and told:  # else it was fitted and measured on other data before
         print(calibration_in_words(calibration.model_copy(update={"errors": told})))
     if limit is None:
-        for baseline in manifest.baselines:
+        for baseline in (each for each in manifest.baselines if each.dataset in measured):
             print(f"{baseline.dataset}: {baseline.name} has an accuracy of {baseline.accuracy:g}")
     dear = [cost for cost in costs(figures) if cost.is_too_much]
     for cost in dear:

@@ -48,15 +48,18 @@ def test_a_classifier_is_measured_without_what_translators_need(make_package: Ma
     assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
 
 
-def test_calibration_on_other_data_is_not_told_of_what_was_measured(make_package: MakePackage, tmp_path: Path) -> None:
+def test_what_was_measured_on_other_data_is_not_told_again(make_package: MakePackage, tmp_path: Path) -> None:
     errors = [{"dataset": "other/test", "before": 0.2, "after": 0.1}]
     calibration = {"temperature": 2.0, "fitted_on": "other/validation", "rows": 100, "errors": errors}
-    package = with_manifest(make_package("sentiment"), tmp_path / "calibrated", calibration=calibration)
+    baselines = [{"dataset": "other/test", "name": "always its commonest label", "accuracy": 0.5}]
+    package = with_manifest(
+        make_package("sentiment"), tmp_path / "calibrated", calibration=calibration, baselines=baselines
+    )
     (tmp_path / "test.csv").write_text("text,label\nA film,positive\n")
 
     result = CliRunner().invoke(app, ["evaluate", str(package), "--data", str(tmp_path)])
     assert result.exit_code == 0 and "always its commonest label" in result.output
-    assert "calibration error" not in result.output
+    assert "calibration error" not in result.output and "other/test" not in result.output
 
 
 def test_an_imported_package_was_verified_as_it_was_imported(make_package: MakePackage, tmp_path: Path) -> None:
