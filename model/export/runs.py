@@ -53,11 +53,7 @@ def export_run(run: Path, folder: Path, *, precision: Precision, texts: Sequence
         card,
         folder,
         precision=precision,
-        training=Training(
-            recipe=about.recipe,
-            minutes=round(files.minutes, 1),
-            data=about.data if about.recipe == own_labels.RECIPE else {},
-        ),
+        training=Training(recipe=about.recipe, minutes=round(files.minutes, 1), data=about.data),
         curves=files.curves if files.curves.exists() else None,
         texts=texts,
     )

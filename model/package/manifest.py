@@ -118,7 +118,7 @@ class Training(Part):
 
     recipe: str
     minutes: float = Field(ge=0, description="of all the runs it was made by, one after the other")
-    data: dict[str, str] = Field({}, description="SHA-256 of the files with labels of one's own that it learned from")
+    data: dict[str, str] = Field({}, description="SHA-256 of the data files that the last run read")
 
 
 class Sample(Part):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from model.evaluation import classifiers
+from model.evaluation import calibration
 from model.hub.cache import PackageCache
 from model.hub.download import Hub
 from model.hub.packages import Packages
@@ -113,7 +113,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make encoders tiny, their runs short, and a temperature of a few rows good enough."""
-    monkeypatch.setattr(classifiers, "LEAST_FITTED", 2)
+    monkeypatch.setattr(calibration, "LEAST_FITTED", 2)
     monkeypatch.setitem(SIZES, "mini-encoder", replace(TINY["sentiment"], dropout=0.0))
     for name in {
         step.name for package in ("entail", "entities", "answers") for step in chain_of(RECIPES[PACKAGES[package]])

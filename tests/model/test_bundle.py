@@ -272,4 +272,5 @@ def test_what_was_killed_goes_on_where_it_stood(data: Path, tmp_path: Path, scri
     assert second.config.read_text() == about  # nor begun again
     steps = [json.loads(line)["step"] for line in second.log.read_text().splitlines() if "loss" in json.loads(line)]
     assert steps == sorted(set(steps)) and killed_at["step"] in steps
-    assert Manifest.load(out / "entities").training is not None
+    training = Manifest.load(out / "entities").training
+    assert training is not None and training.data == second.decisions().data != {}

@@ -14,6 +14,6 @@ async def test_samples_are_unpicked_and_the_same_again(stories: TinyPackage, tmp
     samples = await write_samples(package)
 
     assert Manifest.load(package).samples == samples == await write_samples(package)
-    assert [sample.seed for sample in samples] == list(range(10))
+    assert [sample.seed for sample in samples] == list(range(20))
     assert [sample.prompt for sample in samples] == PROMPTS
     assert OPTIONS["temperature"] > 0  # sampled, not greedy
