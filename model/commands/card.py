@@ -9,6 +9,7 @@ from rich.text import Text
 
 from model.commands.choices import Package
 from model.commands.tables import show
+from model.export.limits import verified_in_words
 from model.package import Calibration, Example, Manifest
 
 
@@ -21,6 +22,7 @@ def card(package: Package) -> None:
     if manifest.not_for:
         print(f"not for: {manifest.not_for}")
     print(f"licence: {manifest.licence}")
+    print(f"compared with torch: {verified_in_words(manifest)}")
     if manifest.training is not None:
         print(f"trained in {manifest.training.minutes:g} minutes, lastly by the recipe {manifest.training.recipe}")
     _show("learned from", ("data set", "licence"), ((data.name, data.licence) for data in manifest.training_data))

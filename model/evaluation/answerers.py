@@ -17,6 +17,7 @@ from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
 from model.package import Example
 from model.package.manifest import RELIABILITY_FILE
 from model.training import readers
+from model.training.errors import DataError
 from model.training.objectives import Answer
 from model.training.objectives.answer import Question, best_span
 
@@ -26,15 +27,16 @@ ASKED = ("what", "who", "when", "where", "which", "why", "how")
 
 @dataclass(frozen=True)
 class Window:
-    """A window's logits (T, 2) of first and last tokens, and its best answer.
+    """A window's logits (T, 2) of first and last tokens, and its best answer, by whole words and by tokens alone.
 
     Of the tokens only those count that serving asks: CLS, which stands for "no answer here", and the context's.
     """
 
     logits: NDArray[np.float32]
     best: tuple[int, int]
-    text: str
-    score: float  # of the best answer against those of other windows
+    text: str  # as serving returns it
+    tokens: str
+    margin: float  # of the best answer over "no answer here", by which SQuAD's own figures compare windows
 
     def confidence(self, temperature: float) -> float:
         """Return how likely the best answer is, as serving says it."""
@@ -47,13 +49,25 @@ class Answered:
     """Questions, the best window of each, and how well it answers."""
 
     rows: Sequence[Question]
-    best: Sequence[Window]  # of each question
-    overlap: NDArray[np.float64]  # (N,) F1 of words
-    is_exact: Mask  # (N,)
+    windows: Sequence[Sequence[Window]]  # of each question
+
+    def served(self, row: int, temperature: float) -> tuple[Window, float]:
+        """Return the window whose answer serving returns, the likeliest one, and its score."""
+        scored = [(window.confidence(temperature), window) for window in self.windows[row]]
+        score, window = max(scored, key=lambda each: each[0])
+        return window, score
 
     def judged(self, temperature: float) -> tuple[Array, Mask]:
-        """Return the answers' scores, and whether they match exactly, (N,)."""
-        return np.array([window.confidence(temperature) for window in self.best]), self.is_exact
+        """Return the scores of answers as they are served, and whether they match exactly, (N,)."""
+        served = [self.served(row, temperature) for row in range(len(self.rows))]
+        right = [row.marks(window.text)[1] for row, (window, _) in zip(self.rows, served, strict=True)]
+        return np.array([score for _, score in served]), np.array(right)
+
+    def marks(self) -> tuple[Array, Mask]:
+        """Return the F1 of the answers' words and whether they match exactly, (N,), as SQuAD's figures have them."""
+        best = [max(some, key=lambda window: (window.margin, window.tokens)) for some in self.windows]
+        marks = [row.marks(window.tokens) for row, window in zip(self.rows, best, strict=True)]
+        return np.array([overlap for overlap, _ in marks]), np.array([is_exact for _, is_exact in marks])
 
     def parts(self) -> dict[str, Mask]:
         """Return the questions by the word that asks, and by the lengths of their contexts."""
@@ -65,13 +79,13 @@ class Answered:
 
     def example(self, row: int, temperature: float) -> Example:
         """Return a question with its answer, and those that people gave."""
-        asked, window = self.rows[row], self.best[row]
+        asked, (window, score) = self.rows[row], self.served(row, temperature)
         return Example(
             dataset=DATASET,
             input=shown(asked.question),
             truth="; ".join(dict.fromkeys(text for text, _ in asked.answers)),
             answer=window.text,
-            score=round(window.confidence(temperature), 4),
+            score=round(score, 4),
         )
 
 
@@ -82,23 +96,25 @@ def evaluate_answerer(evaluation: Evaluation) -> Measured:
     """
     if evaluation.limit is None:
         check_drawing()
+    # Of another's training it is not known what it left out. Files that are missing are told before minutes are over.
+    is_fitted = evaluation.limit is None and evaluation.manifest.training is not None
+    kept = readers.read_questions(evaluation.data, "validation") if is_fitted else []
     test = _answered(evaluation, readers.read_questions(evaluation.data, "test"))
-    found = {"F1": test.overlap.mean(), "exact match": test.is_exact.mean()}
+    overlap, is_exact = test.marks()
+    found = {"F1": overlap.mean(), "exact match": is_exact.mean()}
     figures = [evaluation.figure(DATASET, metric, float(value)) for metric, value in found.items()]
     if evaluation.limit is not None:
         return Measured(figures)
     judges = {DATASET: test.judged}
     calibration = evaluation.manifest.calibration
-    if evaluation.manifest.training is not None:  # of another's training it is not known what it left out
-        validation = _answered(evaluation, readers.read_questions(evaluation.data, "validation"))
-        calibration = calibrate_scores(validation.judged, VALIDATION, judges)
+    if is_fitted:
+        calibration = calibrate_scores(_answered(evaluation, kept).judged, VALIDATION, judges)
     temperature = 1.0 if calibration is None else calibration.temperature
-    unpicked, wrong = examples(
-        len(test.rows), 1, np.flatnonzero(~test.is_exact), lambda row: test.example(row, temperature)
-    )
+    mistaken = np.flatnonzero(~test.judged(temperature)[1])
+    unpicked, wrong = examples(len(test.rows), 1, mistaken, lambda row: test.example(row, temperature))
     fields = {
         "calibration": calibration,
-        "slices": slices(DATASET, "F1", test.parts(), lambda rows: float(test.overlap[rows].mean())),
+        "slices": slices(DATASET, "F1", test.parts(), lambda rows: float(overlap[rows].mean())),
         "examples": unpicked,
         "wrong_answers": wrong,
     }
@@ -107,6 +123,8 @@ def evaluate_answerer(evaluation: Evaluation) -> Measured:
 
 def _answered(evaluation: Evaluation, questions: Iterable[Question]) -> Answered:
     rows, longest = list(islice(questions, evaluation.limit)), evaluation.manifest.limits.max_input_tokens
+    if not rows:
+        raise DataError(f"{evaluation.data}: the questions to measure with have no row")
     objective = Answer(plain_tokenizer(evaluation), longest, stride=longest // 4)
     objective.encode(rows)
     model = GraphModel(evaluation.graphs["encoder"])
@@ -117,16 +135,21 @@ def _answered(evaluation: Evaluation, questions: Iterable[Question]) -> Answered
         for index, each in zip(indices, logits, strict=True):
             row, _ = objective.windows[index]
             windows[row].append(_window(objective, index, each))
-    best = [max(some, key=lambda window: (window.score, window.text)) for some in windows]
-    marks = [row.marks(window.text) for row, window in zip(rows, best, strict=True)]
-    overlap, is_exact = zip(*marks, strict=True)
-    return Answered(rows, best, np.array(overlap, np.float64), np.array(is_exact))
+    return Answered(rows, windows)
 
 
 def _window(objective: Answer, index: int, logits: torch.Tensor) -> Window:
     row, window = objective.windows[index]
-    first, last, score = best_span(window, logits)
+    first, last, margin = best_span(window, logits)
     asked = [0, *(place for place, text in enumerate(window.sequence_ids) if text == 1)]  # CLS, and the context's
     places = {token: place for place, token in enumerate(asked)}
-    text = objective.rows[row].context[window.offsets[first][0] : window.offsets[last][1]]
-    return Window(logits[asked].numpy(), (places[first], places[last]), text, score)
+    context, words = objective.rows[row].context, window.word_ids
+    begins, ends = first, last  # widened to whole words
+    while begins - 1 in places and begins > 1 and words[begins - 1] == words[first]:
+        begins -= 1
+    while ends + 1 in places and words[ends + 1] == words[last]:
+        ends += 1
+    text, tokens = (
+        context[window.offsets[start][0] : window.offsets[end][1]] for start, end in ((begins, ends), (first, last))
+    )
+    return Window(logits[asked].numpy(), (places[first], places[last]), text, tokens, margin)

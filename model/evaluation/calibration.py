@@ -98,7 +98,8 @@ def calibrate_scores(validation: Judge, fitted_on: str, tests: Mapping[str, Judg
         return None
 
     def loss(logarithm: float) -> float:
-        confidence = np.clip(validation(math.exp(logarithm))[0], 1e-12, 1 - 1e-12)
+        scores, right = validation(math.exp(logarithm))
+        confidence = np.clip(scores, 1e-12, 1 - 1e-12)
         return -float(np.log(np.where(right, confidence, 1 - confidence)).mean())
 
     low, high = math.log(LOWEST), math.log(HIGHEST)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model.package import Example, Slice
 
-EXAMPLES = 20  # of a model, evenly over its data sets
+EXAMPLES = 20  # of a model at most, evenly over its data sets
 WRONG_ANSWERS = 5  # of each data set
 MAX_SHOWN = 200  # characters of an input
 

@@ -99,6 +99,9 @@ def check_reference(manifest: Manifest, reference: Manifest) -> None:
         raise PackageError(f"the reference is {reference.precision}; export it with --precision float32")
     # What is imported is named after the folder it was put into.
     named = ("name",) if manifest.training or reference.training else ("family",)
+    if manifest.training and reference.training and not (manifest.training.data and reference.training.data):
+        bare = {"training": manifest.training.model_copy(update={"data": reference.training.data})}
+        manifest = manifest.model_copy(update=bare)  # older packages do not tell their files
     for field in (*named, "config", "labels", "training"):
         if getattr(manifest, field) != getattr(reference, field):
             raise PackageError(f"the reference is of another model: its {field} is another")

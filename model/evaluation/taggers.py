@@ -16,6 +16,7 @@ from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
 from model.package import Example, PackageError
 from model.package.manifest import RELIABILITY_FILE
 from model.training import readers
+from model.training.errors import DataError
 from model.training.objectives import Tag
 from model.training.objectives.objective import IGNORED
 from model.training.objectives.tag import Compared, Entity
@@ -110,6 +111,8 @@ def evaluate_tagger(evaluation: Evaluation) -> Measured:
 
 def _tagged(evaluation: Evaluation, dataset: str, sentences: Iterable[Sentence]) -> Tagged:
     manifest, rows = evaluation.manifest, list(islice(sentences, evaluation.limit))
+    if not rows:
+        raise DataError(f"{evaluation.data}: {dataset} has no sentence to measure with")
     objective = Tag(plain_tokenizer(evaluation), manifest.limits.max_input_tokens, manifest.labels)
     objective.encode(rows)
     model, compared = GraphModel(evaluation.graphs["encoder"]), [Compared(set(), set())] * len(rows)

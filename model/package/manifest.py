@@ -118,7 +118,7 @@ class Training(Part):
 
     recipe: str
     minutes: float = Field(ge=0, description="of all the runs it was made by, one after the other")
-    data: dict[str, str] = Field({}, description="SHA-256 of the data files that the last run read")
+    data: dict[str, str] = Field({}, description="SHA-256 of the files that the last run read; empty in older packages")
 
 
 class Sample(Part):
@@ -206,7 +206,7 @@ class Manifest(Part):
     calibration: Calibration | None = Field(None, description="of the scores of labels and spans; serving applies it")
     baselines: list[Baseline] = Field([])
     slices: list[Slice] = Field([])
-    examples: list[Example] = Field([], description="evenly from the first to the last row of each data set")
+    examples: list[Example] = Field([], description="about twenty, evenly from the first to the last rows of data sets")
     wrong_answers: list[Example] = Field([], description="evenly from the first to the last wrong one")
     samples: list[Sample] = Field([])
     verification: Verification

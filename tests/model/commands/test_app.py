@@ -241,6 +241,18 @@ def test_the_reference_of_what_is_imported_may_have_a_folder_of_another_name(mak
         check_reference(of_run, other.model_copy(update={"name": "spam"}))
 
 
+def test_a_reference_may_tell_its_data_files_where_an_older_package_does_not(make_package: MakePackage) -> None:
+    package, reference = make_package("sentiment", "int8").manifest, make_package("sentiment").manifest
+
+    def told(manifest: Manifest, data: dict[str, str]) -> Manifest:
+        training = Training(recipe="finetune-classify-sentiment", minutes=1.0, data=data)
+        return manifest.model_copy(update={"training": training})
+
+    check_reference(told(package, {}), told(reference, {"sst2/dev.tsv.xz": "a"}))
+    with pytest.raises(PackageError, match="its training is another"):
+        check_reference(told(package, {"sst2/dev.tsv.xz": "b"}), told(reference, {"sst2/dev.tsv.xz": "a"}))
+
+
 def test_a_run_of_a_recipe_that_is_gone_cannot_be_packaged(tmp_path: Path) -> None:
     about = {"recipe": {"name": "sing"}, "training_data": [], "minutes_before": 0.0, "card": {}}
     (tmp_path / "config.json").write_text(json.dumps(about))

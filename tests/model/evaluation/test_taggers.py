@@ -13,6 +13,7 @@ from model.evaluation.evaluate import evaluate
 from model.evaluation.taggers import Tagged
 from model.package import Manifest, Training
 from model.training import readers
+from model.training.errors import DataError
 from model.training.objectives import Tag
 from tests.conftest import TEXTS, MakePackage, TinyPackage
 from tests.model.data_files import write_xz
@@ -99,3 +100,10 @@ def test_a_taggers_answers_have_the_scores_of_words_that_are_told(make_package: 
     confidence, right = tagged.judged(1.0)
 
     assert right.tolist() == [True, False] and confidence == pytest.approx(2 * [np.exp(5) / (np.exp(5) + 6)])
+
+
+def test_no_sentences_are_told(make_package: MakePackage, tmp_path: Path) -> None:
+    write_xz(tmp_path / "wikigold" / "all.conll.xz", conll([(["Dan"], ["B-PER"])]))  # of ten the sixth is tested
+
+    with pytest.raises(DataError, match="wikigold/every tenth from the sixth has no sentence to measure with"):
+        evaluate(copy_of(make_package("entities"), tmp_path), tmp_path)
