@@ -46,7 +46,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Answered:
-    """Questions, the best window of each, and how well it answers."""
+    """Questions, and what an answerer says of the windows of each."""
 
     rows: Sequence[Question]
     windows: Sequence[Sequence[Window]]  # of each question
@@ -145,7 +145,7 @@ def _window(objective: Answer, index: int, logits: torch.Tensor) -> Window:
     places = {token: place for place, token in enumerate(asked)}
     context, words = objective.rows[row].context, window.word_ids
     begins, ends = first, last  # widened to whole words
-    while begins - 1 in places and begins > 1 and words[begins - 1] == words[first]:
+    while begins - 1 in places and words[begins - 1] == words[first]:
         begins -= 1
     while ends + 1 in places and words[ends + 1] == words[last]:
         ends += 1

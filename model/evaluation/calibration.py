@@ -1,4 +1,4 @@
-"""Whether a classifier is as often right as it says (Guo et al. 2017, "On Calibration of Modern Neural Networks")."""
+"""Whether a model is as often right as its scores say (Guo et al. 2017, "On Calibration of Modern Neural Networks")."""
 
 from __future__ import annotations
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from model.evaluation.calibration import Mask
 from model.package import Example, Slice
 
 EXAMPLES = 20  # of a model at most, evenly over its data sets
 WRONG_ANSWERS = 5  # of each data set
 MAX_SHOWN = 200  # characters of an input
-
-Mask = NDArray[np.bool_]
 
 
 def by_length(lengths: NDArray[np.int64], unit: str = "tokens") -> dict[str, Mask]:
@@ -44,9 +43,8 @@ def examples(
     count: int, datasets: int, wrong: Sequence[int] | NDArray[np.int64], example: Callable[[int], Example]
 ) -> tuple[list[Example], list[Example]]:
     """Return examples of a data set of `count` rows, one of `datasets`, and of its wrong answers."""
-    return [example(row) for row in evenly(range(count), EXAMPLES // datasets)], [
-        example(row) for row in evenly(wrong, WRONG_ANSWERS)
-    ]
+    unpicked, mistaken = evenly(range(count), EXAMPLES // datasets), evenly(wrong, WRONG_ANSWERS)
+    return [example(row) for row in unpicked], [example(row) for row in mistaken]
 
 
 def shown(text: str) -> str:

@@ -9,7 +9,8 @@ from importlib import import_module
 
 import numpy as np
 
-from model.evaluation.card import EXAMPLES, Mask, by_length, evenly, shown, slices
+from model.evaluation.calibration import Mask
+from model.evaluation.card import EXAMPLES, by_length, evenly, shown, slices
 from model.evaluation.graph_beams import translate_batch
 from model.evaluation.opened import BATCH_TOKENS, Evaluation, Measured
 from model.package import Example, Figure, PackageError, Slice

@@ -14,7 +14,7 @@ from model.evaluation import calibration as calibrating
 from model.evaluation.answerers import Answered, Window, evaluate_answerer
 from model.evaluation.evaluate import evaluate
 from model.evaluation.opened import Evaluation
-from model.package import Manifest, Training
+from model.package import Manifest
 from model.package.files import sha256_of
 from model.package.manifest import TOKENIZER_FILE
 from model.training import readers
@@ -26,11 +26,13 @@ from service.models_file import ModelSettings
 from service.schemas import AnswerRequest, AnswerResponse
 from service.settings import Limits
 from service.tasks.loading import load_task
-from tests.conftest import TEXTS, MakePackage, TinyPackage
+from tests.conftest import TEXTS, MakePackage, with_manifest
 from tests.model.data_files import write_xz
 from tests.model.evaluation.test_evaluate import copy_of, figures
 
 WORDS = ("dog", "ball", "film", "Dan")
+
+TRAINED = {"recipe": "finetune-answer", "minutes": 1}  # here, so it is known what it left out
 
 
 def write_questions(data: Path, texts: list[str] = TEXTS * 2) -> None:
@@ -87,14 +89,6 @@ def test_padding_that_a_tokenizer_stores_is_not_measured(
     assert lengths[0] == lengths[1] and min(lengths[0]) < 64
 
 
-def trained(package: TinyPackage, tmp_path: Path) -> Path:
-    """Copy a package as one that was trained here, of which it is known what it left out."""
-    folder = copy_of(package, tmp_path)
-    training = Training(recipe="finetune-answer", minutes=1)
-    package.manifest.model_copy(update={"training": training}).save(folder)
-    return folder
-
-
 def measured(package: Path, data: Path) -> Manifest:
     """Measure a package with questions of which it answers every other one as people do."""
     evaluate(package, data)
@@ -113,7 +107,7 @@ def test_an_answerers_card_tells_what_its_answers_are_worth(
     make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrating, "LEAST_FITTED", 5)
-    data, package = tmp_path / "data", trained(make_package("answers"), tmp_path)
+    data, package = tmp_path / "data", with_manifest(make_package("answers"), tmp_path / "package", training=TRAINED)
     write_questions(data)
 
     manifest = measured(package, data)
@@ -139,7 +133,7 @@ def test_an_answerers_card_tells_what_its_answers_are_worth(
 async def test_an_answerers_examples_have_the_scores_that_serving_gives(
     make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, package = tmp_path / "data", trained(make_package("answers"), tmp_path)
+    data, package = tmp_path / "data", with_manifest(make_package("answers"), tmp_path / "package", training=TRAINED)
     monkeypatch.setattr(calibrating, "LEAST_FITTED", 2)
     write_questions(data, TEXTS[1:2])  # of one window
     manifest = measured(package, data)

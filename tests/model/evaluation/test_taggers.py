@@ -11,13 +11,15 @@ import torch
 from model.evaluation import calibration as calibrating
 from model.evaluation.evaluate import evaluate
 from model.evaluation.taggers import Tagged
-from model.package import Manifest, Training
+from model.package import Manifest
 from model.training import readers
 from model.training.errors import DataError
 from model.training.objectives import Tag
-from tests.conftest import TEXTS, MakePackage, TinyPackage
+from tests.conftest import TEXTS, MakePackage, with_manifest
 from tests.model.data_files import write_xz
 from tests.model.evaluation.test_evaluate import copy_of, figures
+
+TRAINED = {"recipe": "finetune-tag", "minutes": 1}  # here, so it is known what it left out
 
 
 def conll(sentences: list[tuple[list[str], list[str]]]) -> str:
@@ -55,19 +57,11 @@ def test_taggers_are_scored_by_whole_entities_as_in_training(make_package: MakeP
     assert found["wnut17/test", "recall"] > 0
 
 
-def trained(package: TinyPackage, tmp_path: Path) -> Path:
-    """Copy a package as one that was trained here, of which it is known what it left out."""
-    folder = copy_of(package, tmp_path)
-    training = Training(recipe="finetune-tag", minutes=1)
-    package.manifest.model_copy(update={"training": training}).save(folder)
-    return folder
-
-
 def test_a_taggers_card_tells_where_it_finds_what(
     make_package: MakePackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calibrating, "LEAST_FITTED", 5)
-    data, package = tmp_path / "data", trained(make_package("entities"), tmp_path)
+    data, package = tmp_path / "data", with_manifest(make_package("entities"), tmp_path / "package", training=TRAINED)
     rows = write_entities(data)
 
     evaluate(package, data)
