@@ -29,6 +29,7 @@ ROUTES: Mapping[str, Kind | None] = {
     "/tokenize": None,
     "/detokenize": None,
     "/v1/embeddings": "embed",
+    "/embeddings": "embed",
     "/v1/completions": "generate",
     "/v1/chat/completions": "chat",
     "/v1/responses": "chat",

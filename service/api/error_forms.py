@@ -189,6 +189,7 @@ FORMS: Mapping[str, ErrorForm] = {
     "/pipeline/": HUGGING_FACE,
     "/generate_stream": HUGGING_FACE,
     "/v1/": OPENAI,
+    "/embeddings": OPENAI,
 }
 # The other form of paths that two protocols share.
 SHARED: Mapping[str, ErrorForm] = {

@@ -148,7 +148,7 @@ async def test_a_wrong_method_is_told_all_that_the_path_answers(client: Client, 
 
 
 async def test_a_base_url_of_openais_clients_without_its_end_is_told(client: Client) -> None:
-    for path in ("/chat/completions", "/models/stories/embeddings"):
+    for path in ("/chat/completions", "/models/stories/completions"):
         response = await client.post(path, json={})
         assert response.status_code == 404
         assert f"there is no route {path}; a base URL of OpenAI's clients ends with /v1" in response.text

@@ -28,6 +28,7 @@ def add_openai_routes(router: APIRouter, calls: Calls) -> None:
     """Add the routes; each translates a request, has it answered, and translates the answer."""
     keep_alive_s = calls.limits.keep_alive_s
 
+    @router.post("/embeddings", response_model=Embeddings)  # as Text Embeddings Inference and Infinity have it
     @router.post("/v1/embeddings", response_model=Embeddings)
     async def embed(
         request: Annotated[EmbeddingsRequest, Body(openapi_examples=embeddings.EXAMPLES)],

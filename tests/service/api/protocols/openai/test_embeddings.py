@@ -22,6 +22,12 @@ async def test_vectors_are_those_of_the_native_route(client: Client) -> None:
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
+async def test_the_route_is_also_where_other_servers_of_vectors_have_it(client: Client) -> None:
+    assert await post(client, "/embeddings", input=TEXTS) == await post(client, "/v1/embeddings", input=TEXTS)
+    refusals = [await client.post(path, json={"input": []}) for path in ("/embeddings", "/v1/embeddings")]
+    assert refusals[0].status_code == 400 and refusals[0].json() == refusals[1].json()
+
+
 async def test_base64_is_little_endian_float32(client: Client) -> None:
     numbers = await post(client, "/v1/embeddings", input=TEXTS[0])
     written = await post(client, "/v1/embeddings", input=TEXTS[0], encoding_format="base64")
