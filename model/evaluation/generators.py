@@ -37,17 +37,15 @@ def _log_likelihood(evaluation: Evaluation, text: str) -> tuple[float, int, str]
     """Return Σ log p of a text's first `max_positions` tokens, its end token included, their number, and their text."""
     manifest = evaluation.manifest
     assert manifest.special_ids.start is not None and manifest.special_ids.end is not None
+    assert manifest.cache is not None
     encoding = evaluation.tokenizer.encode(text, adds_special=False)  # start and end are added here, once
     ids = [manifest.special_ids.start, *encoding.ids, manifest.special_ids.end]
     ids = ids[: manifest.limits.max_positions + 1]
     kept = text[: encoding.offsets[min(len(ids) - 1, len(encoding.ids)) - 1][1]]
     inputs = np.array([ids[:-1]], np.int64)
-    logits = _decoder(evaluation, 1, inputs.shape[1]).step(inputs, np.array([inputs.shape[1]]), 0)[0].astype(np.float64)
+    length = inputs.shape[1]
+    decoder = NaiveDecoder(evaluation.graphs["decoder"], manifest.cache, 1, length)
+    logits = decoder.step(inputs, np.array([length]), 0)[0].astype(np.float64)
     largest = logits.max(-1)
     log_sum = largest + np.log(np.exp(logits - largest[:, None]).sum(-1))
     return float((logits[np.arange(len(ids) - 1), ids[1:]] - log_sum).sum()), len(ids) - 1, kept
-
-
-def _decoder(evaluation: Evaluation, rows: int, capacity: int) -> NaiveDecoder:
-    assert evaluation.manifest.cache is not None
-    return NaiveDecoder(evaluation.graphs["decoder"], evaluation.manifest.cache, rows, capacity)

@@ -43,7 +43,7 @@ def faults_of_kept_steps() -> int:
 
 
 def faults_afterwards(*, fails: bool) -> int:
-    """Count those of a step behind a run that kept memory, and failed or not."""
+    """Count those of a step after a run that kept memory, and failed or not."""
     with suppress(KeyError), keeping_freed_memory():
         faults_of_a_step()
         if fails:
@@ -60,7 +60,7 @@ def faults_of_training(recipe: str, folder: Path) -> int:
 def fresh() -> Iterator[Executor]:
     """Run functions in a process where no allocation has failed, as some tests have them fail.
 
-    Behind that glibc takes a thread's memory from another arena, and maps what is large anew whatever it is told.
+    After that glibc takes the thread's memory from another arena, and maps what is large anew whatever it is told.
     """
     with ProcessPoolExecutor(1, get_context("spawn")) as executor:
         yield executor
@@ -71,7 +71,7 @@ def test_steps_take_their_memory_from_what_those_before_have_freed(fresh: Execut
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_behind_a_run_freed_memory_is_given_back_also_if_it_failed(fails: bool, fresh: Executor) -> None:
+def test_after_a_run_even_one_that_failed_freed_memory_is_given_back(fails: bool, fresh: Executor) -> None:
     assert fresh.submit(faults_afterwards, fails=fails).result() >= PAGES / 2
 
 
