@@ -9,12 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.training.errors import DataError
-from model.training.files import Split, SplitOrTest, idx_paths, read_idx_pair, read_rows, text_lines
+from model.training.files import Row, Split, SplitOrTest, idx_paths, read_idx_pair, read_rows, text_lines
 from model.training.given_names import with_varied_names
 from model.training.objectives.answer import Question
 from model.training.story_requests import request_of
@@ -102,15 +103,27 @@ def read_questions(data: Path, split: SplitOrTest) -> list[Question]:
     titles = list(dict.fromkeys(row["title"] for row in rows))
     kept = set(titles[-VALIDATION_ARTICLES:])
     return [
-        Question(
-            asked["question"],
-            row["context"],
-            [(answer["text"], answer["answer_start"]) for answer in asked["answers"]],
-        )
+        _question(row, asked)
         for row in rows
         if split == "test" or (row["title"] in kept) == (split == "validation")
         for asked in row["qas"]
     ]
+
+
+def _question(row: Row, asked: Mapping[str, Any]) -> Question:
+    """Return a question about a row's paragraph; raises `DataError` where its answers do not stand there."""
+    context = row["context"]
+    try:
+        question = asked["question"]
+        answers = [(answer["text"], answer["answer_start"]) for answer in asked["answers"]]
+    except KeyError as error:
+        raise row.error(f"a question or an answer of its qas has no {error.args[0]}") from None
+    if not answers:
+        raise row.error(f"{question!r} has no answer; leave out what has none, as SQuAD 2.0's impossible questions")
+    for text, start in answers:
+        if not text or not context.startswith(text, start):
+            raise row.error(f"the answer {text!r} to {question!r} does not stand at character {start} of the context")
+    return Question(question, context, answers)
 
 
 def read_entities(data: Path, split: SplitOrTest) -> list[tuple[list[str], list[str]]]:

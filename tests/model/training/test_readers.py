@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,26 @@ def test_validation_questions_are_about_other_articles(tmp_path: Path) -> None:
     train, validation = (readers.read_questions(tmp_path, split) for split in ("train", "validation"))
     assert (len(train), len(validation)) == (5, 15)
     assert not {row.context for row in train} & {row.context for row in validation}
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"question": "Who?", "answers": []}, "'Who?' has no answer"),
+        ({"question": "Who?", "answers": [{"text": "", "answer_start": 0}]}, "does not stand at character 0"),
+        ({"question": "Who?", "answers": [{"text": "sings", "answer_start": 5}]}, "'sings' to 'Who?' does not stand"),
+        ({"question": "Who?", "answers": [{"text": "Dan"}]}, "of its qas has no answer_start"),
+        ({"answers": []}, "of its qas has no question"),
+    ],
+)
+def test_questions_without_an_answer_in_their_paragraph_are_refused(
+    asked: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    row = {"title": "T", "context": "Dan sings.", "qas": [asked]}
+    write_xz(tmp_path / "squad11" / "dev.jsonl.xz", json.dumps(row) + "\n")
+
+    with pytest.raises(DataError, match=rf"dev\.jsonl\.xz, line 1: .*{re.escape(problem)}"):
+        readers.read_questions(tmp_path, "test")
 
 
 def test_images_are_read_from_mnists_file_format(tmp_path: Path) -> None:
