@@ -148,6 +148,7 @@ def gguf_of(models: BenchModels, name: str) -> Path:
         if values.ndim == 2 and not key.endswith("wpe.weight"):
             kind = gguf.GGMLQuantizationType.Q8_0
         new_name = names.get_name(key, try_suffixes=(".weight", ".bias"))
+        assert new_name is not None, f"bug: GGUF's GPT-2 has no {key}"
         writer.add_tensor(new_name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
