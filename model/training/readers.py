@@ -119,7 +119,7 @@ def _question(row: Row, asked: Mapping[str, Any]) -> Question:
     except KeyError as error:
         raise row.error(f"a question or an answer of its qas has no {error.args[0]}") from None
     if not answers:
-        raise row.error(f"{question!r} has no answer; leave out what has none, as SQuAD 2.0's impossible questions")
+        raise row.error(f"{question!r} has no answer; leave out such questions, as SQuAD 2.0's impossible ones")
     for text, start in answers:
         if not text or not context.startswith(text, start):
             raise row.error(f"the answer {text!r} to {question!r} does not stand at character {start} of the context")
