@@ -308,7 +308,7 @@ async def test_an_error_of_a_stream_is_an_answer_in_openais_form(client: Client)
 
 @pytest.mark.parametrize("name", ["n_predict", "max_new_tokens"])
 async def test_other_servers_names_of_max_tokens_are_passed_over_beside_it_alone(client: Client, name: str) -> None:
-    both = await post(client, "/v1/completions", prompt="Once", max_tokens=3, **{name: 5})
+    both = await post(client, "/v1/completions", prompt="Once", max_tokens=3, temperature=0, **{name: 5})
     error = await refused(client, "/v1/completions", prompt="Once", **{name: 5})
 
     assert both["usage"]["completion_tokens"] == 3
